@@ -14,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tablestream.connectors.source import Origin
 from tablestream.operators.joins.foreign_key_answer import ForeignKeyAnswer
 from tablestream.operators.joins.foreign_key_subscribe import ForeignKeySubscribe, Rules
 from tablestream.runtime.measures import Counts
@@ -116,8 +117,14 @@ def packer(name: str, number: int, port: Port, width: int) -> SourcePacker:
     keys = ("_kh", "_k0") if port is _ITEMS else ()
     columns = (*keys, "_fh", "_f0", LIVE)
     values = tuple(f"__value_{place}" for place in range(width))
-    marks = ("__mark0", "__mark1", "__mark2")
-    return SourcePacker(name, number, marks, False, (Consumer(port, columns, values),), SHARDS)
+    return SourcePacker(
+        name,
+        number,
+        Origin(partition=("time", "path", "block")),
+        False,
+        (Consumer(port, columns, values),),
+        SHARDS,
+    )
 
 
 def consumer() -> Consumer:

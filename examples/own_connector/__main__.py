@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 import tablestream as ts
 from examples.own_connector.sqlite_sink import SqliteTable
-from examples.own_connector.sqlite_source import SqliteRows
+from examples.own_connector.sqlite_source import from_sqlite
 
 SCHEMA = "id bigint, transfer bigint, account string, amount bigint, gone int"
 TABLES = """
@@ -23,12 +23,7 @@ CREATE TABLE IF NOT EXISTS balances (account TEXT PRIMARY KEY, balance);
 
 def balances(spark: SparkSession, database: str) -> ts.OutputRequest:
     """Declare the output: transfers that come, change and go, summed by account."""
-    spark.dataSource.register(SqliteRows)
-    options = {"database": database, "table": "changes"}
-    changes = spark.readStream.format("sqlite_rows").schema(SCHEMA).options(**options).load()
-    transfers = ts.table(
-        changes, key="transfer", apply_as_deletes="gone = 1", order_by="id", except_columns=["gone"]
-    )
+    transfers = ts.table(from_sqlite(spark, database, "changes", SCHEMA), key="transfer")
     table = transfers.group_by("account").agg(balance=ts.functions.sum("amount"))
     return table.to(SqliteTable(database, "balances"))
 

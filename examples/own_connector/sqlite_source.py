@@ -1,6 +1,7 @@
 """A source: the rows of a SQLite table with a growing id, as a stream. Spark's own protocol for sources in Python.
 
-A change is a row of the table, and is never changed itself; `id` says which changes were read.
+A change is a row of the table, and is never changed itself; `id` says which changes were read. `from_sqlite` says the
+same to the library: `id` orders the changes, and where `gone` is 1 they only delete.
 """
 
 from __future__ import annotations
@@ -10,8 +11,23 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.types import StructType
+
+import tablestream as ts
+
+ORIGIN = ts.Origin(partition=("{}.log",), position="{}.id", tombstone="{}.gone = 1", continues=True)
+
+
+def from_sqlite(spark: SparkSession, database: str, table: str, schema: str) -> DataFrame:
+    """Read changes; the columns of `schema` that are no part of a row are `id` and `gone`."""
+    spark.dataSource.register(SqliteRows)
+    options = {"database": database, "table": table}
+    rows = spark.readStream.format("sqlite_rows").schema(schema).options(**options).load()
+    known = F.struct(F.lit(table).alias("log"), "id", "gone")
+    return ts.with_origin(rows.withColumn("_sqlite", known).drop("id", "gone"), "_sqlite", ORIGIN)
 
 
 class SqliteRows(DataSource):

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tablestream.connectors.memory import to_memory
     from tablestream.connectors.postgres import to_postgres
     from tablestream.connectors.sink import Sink
+    from tablestream.connectors.source import Origin, with_origin
     from tablestream.debezium import Debezium, from_debezium
     from tablestream.grouped import GroupedStream, GroupedTable
     from tablestream.joining import KEY
@@ -68,6 +69,7 @@ __all__ = [
     "MetricsListener",
     "OpenTelemetryExporter",
     "OperatorMetrics",
+    "Origin",
     "OutputRequest",
     "QueryMetrics",
     "Rejected",
@@ -103,6 +105,7 @@ __all__ = [
     "to_kafka",
     "to_memory",
     "to_postgres",
+    "with_origin",
 ]
 __version__ = "0.1.0"
 
@@ -120,6 +123,7 @@ _DEFINED_IN = {
     "tablestream.connectors.memory": ("to_memory",),
     "tablestream.connectors.postgres": ("to_postgres",),
     "tablestream.connectors.sink": ("Sink",),
+    "tablestream.connectors.source": ("Origin", "with_origin"),
     "tablestream.debezium": ("Debezium", "from_debezium"),
     "tablestream.grouped": ("GroupedStream", "GroupedTable"),
     "tablestream.joining": ("KEY",),

@@ -26,7 +26,7 @@ _MICROSECOND_NS = 1000
 _SEVERAL = re.compile(r"\s*\w+\s*(,\s*\w+\s*)+")
 
 
-def as_column(given: ColumnLike, columns: Iterable[str]) -> Column:
+def as_column(given: ColumnLike, columns: Iterable[str], shown: Iterable[str] | None = None) -> Column:
     """Return a Column for a user's Column or string.
 
     A string is the column of that name, if there is one, and otherwise a SQL expression: everywhere in the library.
@@ -37,6 +37,8 @@ def as_column(given: ColumnLike, columns: Iterable[str]) -> Column:
         A Column or a string.
     columns
         The names of the existing columns.
+    shown
+        Those that an error names. Default: all.
 
     Raises
     ------
@@ -59,12 +61,14 @@ def as_column(given: ColumnLike, columns: Iterable[str]) -> Column:
     except ParseException as error:
         raise PlanError(
             f"{given!r} is neither a column nor a SQL expression.",
-            hint=columns_hint(names),
+            hint=columns_hint(names if shown is None else shown),
             where=user_line(),
         ) from error
 
 
-def as_columns(given: Iterable[ColumnLike | Plain], columns: Sequence[str]) -> list[Column | Plain]:
+def as_columns(
+    given: Iterable[ColumnLike | Plain], columns: Sequence[str], shown: Iterable[str] | None = None
+) -> list[Column | Plain]:
     """Return what `as_column` does for each, but a column as it is where a string is exactly its name."""
     names = set(columns)
 
@@ -72,7 +76,7 @@ def as_columns(given: Iterable[ColumnLike | Plain], columns: Sequence[str]) -> l
         if isinstance(one, Plain):
             return one
         known = plain(one) if isinstance(one, str) and one in names else None
-        return known or as_column(one, columns)
+        return known or as_column(one, columns, shown)
 
     return list(map(one_of, given))
 

@@ -15,7 +15,7 @@ from tablestream.connectors.change_feed_frame import CHANGE_FEED, TIMESTAMP, TYP
 from tablestream.errors import ArgumentError
 from tablestream.kinds import flag
 from tablestream.relation import versioned
-from tablestream.sources import Said, source_of
+from tablestream.sources import source_of
 from tablestream.tables import Table
 from tablestream.topology.graph import CAPTURED, shown_name
 from tablestream.topology.nodes import Captured
@@ -89,9 +89,8 @@ def from_change_feed(
             where=where,
         )
     order = F.col(CHANGE_FEED)["order"]
-    said = Said(None, None, columns, except_columns, order, name)
     frame = of_feed(df, check_preimages=flag(check_preimages, "check_preimages"))
-    node, _ = source_of(frame, key, said, records=False)
+    node, _ = source_of(frame, key, name=name, columns=columns, except_columns=except_columns, order_by=order)
     table = Captured(
         name=f"{shown_name(node)}{CAPTURED}",
         where=node.where,

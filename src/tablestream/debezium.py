@@ -32,7 +32,7 @@ from tablestream.errors import ArgumentError
 from tablestream.extras import install_hint
 from tablestream.kinds import check_string, check_text, flag, is_flag, is_session, listed
 from tablestream.relation import versioned
-from tablestream.sources import Said, source_of
+from tablestream.sources import source_of
 from tablestream.tables import Table
 from tablestream.topology.graph import CAPTURED
 from tablestream.topology.nodes import Captured, Transactions
@@ -265,8 +265,7 @@ class Debezium:
             except_columns=left_out,
         )
         frame = decoded(self._records(topic), decoder, self._on_error, name)
-        said = Said(None, None, None, None, None, name)
-        node, _ = source_of(frame, list(decoder.columns.key.names), said, records=False)
+        node, _ = source_of(frame, list(decoder.columns.key.names), name=name)
         if follow_moves is None:
             follow_moves = any(isinstance(one.dataType, _LARGE) for one in decoder.columns.value)
         follow_moves = flag(follow_moves, "follow_moves")
@@ -321,8 +320,7 @@ class Debezium:
 
         decoder = EndDecoder(Reader(self._settings["prefix"], self._settings["avro"]))
         frame = transaction_ends(self._records(topic), decoder, self._on_error)
-        said = Said(None, None, ["transaction", "tables", "events"], None, None, topic)
-        ends, _ = source_of(frame, [], said, records=True)
+        ends, _ = source_of(frame, [], name=topic, records=True, columns=["transaction", "tables", "events"])
         length = checked_length(timeout, "transaction_timeout", topic, ends.where)
         return Transactions(
             name=f"{topic}/whole", where=ends.where, key=(), value=(), parent=ends, timeout_us=length

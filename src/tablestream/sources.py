@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 
 from pyspark.sql import Column, DataFrame
@@ -17,14 +16,14 @@ from tablestream.arguments import (
     sql_text,
 )
 from tablestream.calling import user_line, warn
-from tablestream.connectors.kafka import lost_deletes
+from tablestream.connectors.source import lost_deletes, own_columns
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError
 from tablestream.kinds import listed
 from tablestream.relation import versioned
 from tablestream.row import Plain
 from tablestream.spark.analysis import Analysed
-from tablestream.spark.sources import Description, SourceFrame, describe
+from tablestream.spark.sources import SourceFrame, SourceSpec, source_of_frame
 from tablestream.streams import Stream
 from tablestream.tables import GlobalTable, Table
 from tablestream.topology.graph import DEDUPLICATED, REORDERED, SEQUENCED, shown_name
@@ -142,8 +141,7 @@ def table(
     >>> rows = spark.read.jdbc("jdbc:postgresql:shop", "users")  # doctest: +SKIP
     >>> users = ts.table(log, "id", name="users", bootstrap=rows)  # doctest: +SKIP
     """
-    said = Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name, bootstrap)
-    _check_bootstrap(said, reorder)
+    _check_bootstrap(bootstrap, reorder, name)
     if sequence_by is not None and (history is not None or reorder is not None):
         raise ArgumentError(
             "sequence_by= cannot be combined with history= or reorder=, which go by time.",
@@ -151,7 +149,18 @@ def table(
             operator=checked_name(name) or "table",
             where=user_line(),
         )
-    source, sequence = source_of(df, key, said, records=False, sequence_by=sequence_by)
+    source, sequence = source_of(
+        df,
+        key,
+        name=name,
+        timestamp=timestamp,
+        apply_as_deletes=apply_as_deletes,
+        columns=columns,
+        except_columns=except_columns,
+        order_by=order_by,
+        sequence_by=sequence_by,
+        bootstrap=bootstrap,
+    )
     if sequence is not None:
         return Table(_sequenced(source, sequence, tombstone_retention), df.sparkSession)
     _warn_of_arrival(source, history, reorder)
@@ -188,9 +197,18 @@ def global_table(
     GlobalTable
         The right side of `Table.join` and `Stream.join`.
     """
-    said = Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name, bootstrap)
-    _check_bootstrap(said, reorder)
-    source, _ = source_of(df, key, said, records=False)
+    _check_bootstrap(bootstrap, reorder, name)
+    source, _ = source_of(
+        df,
+        key,
+        name=name,
+        timestamp=timestamp,
+        apply_as_deletes=apply_as_deletes,
+        columns=columns,
+        except_columns=except_columns,
+        order_by=order_by,
+        bootstrap=bootstrap,
+    )
     _warn_of_arrival(source, history, reorder)
     return GlobalTable(versioned(_reordered(source, reorder), history), df.sparkSession)
 
@@ -234,19 +252,28 @@ def stream(
     ----------
     Kafka Streams ``StreamsBuilder.stream``.
     """
-    said = Said(timestamp, apply_as_deletes, columns, except_columns, order_by, name)
-    source, _ = source_of(df, [] if key is None else key, said, records=True)
+    source, _ = source_of(
+        df,
+        key,
+        name=name,
+        timestamp=timestamp,
+        apply_as_deletes=apply_as_deletes,
+        columns=columns,
+        except_columns=except_columns,
+        order_by=order_by,
+        records=True,
+    )
     _warn_of_arrival(source, reorder)
     return Stream(_reordered(source, reorder), df.sparkSession)
 
 
-def _check_bootstrap(said: Said, reorder: str | timedelta | None) -> None:
+def _check_bootstrap(bootstrap: DataFrame | None, reorder: str | timedelta | None, name: str | None) -> None:
     """Refuse a bootstrap whose rows would wait for their time."""
-    if said.bootstrap is not None and reorder is not None:
+    if bootstrap is not None and reorder is not None:
         raise ArgumentError(
             "bootstrap= cannot be combined with reorder=, which would hold its rows back.",
             hint="Omit one of them; history= keeps versions in the order of their times without reorder=.",
-            operator=checked_name(said.name) or "table",
+            operator=checked_name(name) or "table",
             where=user_line(),
         )
 
@@ -323,30 +350,23 @@ def _reordered(source: Node, bound: str | timedelta | None) -> Node:
     )
 
 
-@dataclass(frozen=True)
-class Said:
-    """The arguments that all kinds of sources share."""
-
-    timestamp: ColumnLike | None
-    apply_as_deletes: ColumnLike | None
-    columns: ColumnLike | Sequence[ColumnLike] | None
-    except_columns: str | Sequence[str] | None
-    order_by: ColumnLike | None
-    name: str | None
-    bootstrap: DataFrame | None = None
-
-
 def source_of(
     df: DataFrame,
     key: ColumnLike | Sequence[ColumnLike] | None,
-    said: Said,
     *,
-    records: bool,
+    name: str | None,
+    records: bool = False,
+    timestamp: ColumnLike | None = None,
+    apply_as_deletes: ColumnLike | None = None,
+    columns: ColumnLike | Sequence[ColumnLike] | None = None,
+    except_columns: str | Sequence[str] | None = None,
+    order_by: ColumnLike | None = None,
     sequence_by: ColumnLike | None = None,
+    bootstrap: DataFrame | None = None,
 ) -> tuple[Node, Analysed | None]:
     """Create the node of a table or a stream, and the expression that sequences its rows."""
     kind = "stream" if records else "table"
-    where, shown = user_line(), checked_name(said.name) or kind
+    where, shown = user_line(), checked_name(name) or kind
     if not isinstance(df, DataFrame):
         raise ArgumentError(
             f"A {kind} needs a streaming DataFrame, not a {type(df).__name__}.",
@@ -355,53 +375,42 @@ def source_of(
             where=where,
         )
 
+    def chosen(given: ColumnLike | Sequence[ColumnLike]) -> tuple[Column | Plain, ...]:
+        return tuple(as_columns(listed(given), df.columns, own_columns(df)))
+
     def column(given: ColumnLike | None) -> Column | Plain | None:
-        return None if given is None else as_columns([given], df.columns)[0]
+        return None if given is None else as_columns([given], df.columns, own_columns(df))[0]
 
     use_driver_python(df.sparkSession)
-    keys = tuple(as_columns([] if key is None else listed(key), df.columns))
+    keys = chosen([] if key is None else key)
     if not (keys or records):
         raise ArgumentError(
             "A table needs a key.", hint="Give key= at least one column.", operator=shown, where=where
         )
-    if said.columns is not None and said.except_columns is not None:
+    if columns is not None and except_columns is not None:
         raise ArgumentError(
             "columns= and except_columns= exclude each other.",
             hint="Give only one.",
             operator=shown,
             where=where,
         )
-    except_columns = [] if said.except_columns is None else said.except_columns
-    described = describe(
-        df,
-        Description(
-            name=shown,
-            where=where,
-            key=keys,
-            timestamp=column(said.timestamp),
-            deletes=column(said.apply_as_deletes),
-            deletes_sql=sql_text(said.apply_as_deletes),
-            columns=None if said.columns is None else tuple(as_columns(listed(said.columns), df.columns)),
-            except_columns=names(except_columns, shown, where),
-            order_by=column(said.order_by),
-            records=records,
-            sequence_by=column(sequence_by),
-            bootstrap=said.bootstrap,
-        ),
-    )
-    if described.frame.value_key and not records:
-        raise lost_deletes(described.frame.value_key, shown, where)
-    source = Source(
+    spec = SourceSpec(
         name=shown,
         where=where,
-        key=described.key,
-        value=described.value,
-        frame=described.frame,
-        text=described.text,
-        ordered_by=described.ordered_by,
+        key=keys,
+        timestamp=column(timestamp),
+        deletes=column(apply_as_deletes),
+        deletes_sql=sql_text(apply_as_deletes),
+        columns=None if columns is None else chosen(columns),
+        except_columns=names([] if except_columns is None else except_columns, shown, where),
+        order_by=column(order_by),
         records=records,
-        bootstrapped=said.bootstrap is not None,
-        deletes=said.apply_as_deletes is not None,
-        lacks_times=described.frame.lacks_times,
+        sequence_by=column(sequence_by),
+        bootstrap=bootstrap,
     )
-    return _deduplicated(source) if described.deduplicates else source, described.sequence
+    source, sequence = source_of_frame(df, spec)
+    given = source.frame
+    assert isinstance(given, SourceFrame)  # noqa: S101 - it has just been made
+    if given.value_key and not records:
+        raise lost_deletes(given.value_key, shown, where)
+    return _deduplicated(source) if given.deduplicates else source, sequence

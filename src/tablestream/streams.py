@@ -17,8 +17,8 @@ from tablestream.arguments import (
     checked_name,
 )
 from tablestream.calling import user_line
-from tablestream.connectors.kafka import lost_deletes
 from tablestream.connectors.sink import Sink
+from tablestream.connectors.source import lost_deletes
 from tablestream.errors import ArgumentError, GraceExceedsHistoryError, NotVersionedError
 from tablestream.grouped import GroupedStream
 from tablestream.joining import KEY, Joining, On, SelectFunction, Suffixes

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tablestream.connectors.file_rows import CORRUPT_RECORD, csv_defaults
+from tablestream.connectors.file_rows import csv_defaults
 from tablestream.connectors.files import from_files
+from tablestream.connectors.source import CORRUPT_RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

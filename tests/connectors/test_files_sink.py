@@ -12,7 +12,8 @@ from pyspark.sql.types import StructType, TimestampType
 
 from tablestream import start, table
 from tablestream.connectors import files as module
-from tablestream.connectors.files import OWNER, from_files, json_options, to_files
+from tablestream.connectors.files import OWNER, from_files, to_files
+from tablestream.connectors.json_text import json_options
 from tablestream.connectors.marks import Moment
 from tablestream.errors import ArgumentError, PlanError, ReservedNameError
 from tests.connectors.changes import START, changes

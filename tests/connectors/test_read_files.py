@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from tablestream.connectors.file_rows import CORRUPT_RECORD
-from tablestream.connectors.files import from_files, on_malformed
+from tablestream.connectors.files import from_files
+from tablestream.connectors.source import CORRUPT_RECORD, noted_origin
 from tablestream.errors import ArgumentError, PlanError
 
 if TYPE_CHECKING:
@@ -57,6 +57,12 @@ CSV_MALFORMED = (
     "8,cut off,2024-",
     '9,"open quote,,1',
 )
+
+
+def on_malformed(schema: StructType) -> tuple[str | None, str] | None:
+    """The column with the texts of malformed rows, and the mode that `from_files` got."""
+    origin = noted_origin(schema)
+    return None if origin is None else (origin.column, origin.on_malformed)
 
 
 @pytest.fixture

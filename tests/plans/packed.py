@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pyarrow as pa
 
+from tablestream.connectors.source import Origin
 from tablestream.spark import blobs
 from tablestream.spark.packing import Consumer, SourcePacker
 from tablestream.state.changes import KEY_HASH, LIVE, POSITION
@@ -52,11 +53,10 @@ class PackedEngine(Engine):
         packer = SourcePacker(
             source.name,
             0,
-            ("__mark0",),
+            Origin(partition=("topic",), continues=True),
             ordered=source.ordered_by is not None,
             consumers=consumers,
             shards=self.shards,
-            lanes=True,
         )
         ports = {reader.port.number: reader.port for reader in readers}
         # Spark reads one partition after the other.

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 import tablestream as ts
-from tablestream.connectors.files import json_options
+from tablestream.connectors.json_text import json_options
 from tablestream.planner.physical_plan import Output, PlanOptions
 from tablestream.planner.result import Pointer
 from tablestream.row import LEFT, plain, renamed, side_column

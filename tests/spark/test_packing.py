@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tablestream.cli.reading import polars_rows
+from tablestream.connectors.source import OnMalformed, Origin
 from tablestream.data_text import data_left_out
 from tablestream.errors import MalformedRecordError, OrderError
 from tablestream.operators.deduplicate import Deduplicate
@@ -19,7 +20,7 @@ from tablestream.runtime.drops import DropRules
 from tablestream.runtime.order import number_messages
 from tablestream.runtime.rounds import EVERY_SHARD, METRICS, RANKS, Port
 from tablestream.spark import blobs, packing
-from tablestream.spark.packing import Consumer, Malformed, SourcePacker, _gathered
+from tablestream.spark.packing import Consumer, SourcePacker, _gathered
 from tablestream.state.cache import NoCache
 from tablestream.state.positions import frame_of
 from tablestream.state.shard import ShardState
@@ -32,7 +33,7 @@ PROGRESS = Port(3, 3, 3, EVERY_SHARD, "progress")
 
 def packed(
     *records: dict[str, Any],
-    malformed: Malformed = "fail",
+    malformed: OnMalformed = "fail",
     compat: bool = False,
     ordered: bool = False,
     cut: int | None = None,
@@ -44,16 +45,13 @@ def packed(
     packer = SourcePacker(
         name="positions",
         number=0,
-        marks=("__mark0",),
+        origin=Origin(partition=("file",), on_malformed=malformed, explained=explained, continues=True),
         ordered=ordered,
         consumers=(Consumer(PORT, ("_kh", "_k0", "_live"), ("__value_0",)),),
         shards=1,
-        malformed=malformed,
         rejecting=(TOLD,),
         refuse_negative_time=compat,
         progress=progress,
-        lanes=True,
-        explained=explained,
         rules=DropRules(redact=redact),
     )
     schema = pa.schema(
@@ -225,7 +223,9 @@ def test_elements_of_a_record_that_its_writer_numbered_are_no_repeats_of_each_ot
     columns |= {f"__to1_{name}": value for name, value in messages.items()}
     places = [{"__position": position} for position in (5, 5, 8, 8)]
     consumer = Consumer(PORT, (*messages, "_live"), ("__value_0",), of_each=("_no",))
-    packer = SourcePacker("topic", 0, ("__mark0",), ordered=False, consumers=(consumer,), shards=1)
+    packer = SourcePacker(
+        "topic", 0, Origin(partition=("topic",)), ordered=False, consumers=(consumer,), shards=1
+    )
     batches = list(packer([pa.RecordBatch.from_pylist([columns | place for place in places])]))
     frames = blobs.decode(blob for batch in batches for blob in batch[blobs.BLOB].to_pylist())
     rows = pl.concat(frames).with_row_index("_seq", 1).with_columns(pl.col("_seq").cast(pl.Int64))
@@ -325,7 +325,7 @@ def test_a_large_row_that_cannot_be_read_stands_in_no_message_whole_and_can_be_l
 
 
 @pytest.mark.parametrize(("mode", "told"), [("drop", []), ("keep", ["malformed"])])
-def test_drop_counts_and_keep_also_tells(mode: Malformed, told: list[str]) -> None:
+def test_drop_counts_and_keep_also_tells(mode: OnMalformed, told: list[str]) -> None:
     messages = packed({"__ts": 1}, {"__ts": None, "__malformed": "nonsense"}, malformed=mode)
     assert messages[METRICS].rows() == [("positions: malformed", 1)]
     assert [

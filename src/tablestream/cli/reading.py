@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import polars as pl
 from pyspark.sql import functions as F
 
-from tablestream.connectors.files import json_options
+from tablestream.connectors.json_text import json_options
 from tablestream.data_text import visible_json
 from tablestream.time_zones import in_utc
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.connectors.files import json_read_options
+from tablestream.connectors.json_text import json_read_options
 from tablestream.connectors.sink import quoted
 from tablestream.connectors.small_texts import json_object
 from tablestream.errors import ArgumentError

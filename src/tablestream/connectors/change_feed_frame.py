@@ -21,13 +21,20 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampType
 
 from tablestream.connectors.capture_column import capture_column
-from tablestream.connectors.files import with_note
 from tablestream.connectors.sink import quoted
+from tablestream.connectors.source import Origin, with_origin
 from tablestream.operators.captured.capture import DELETE, PREIMAGE, UPSERT
 
 CHANGE_FEED = "_change_feed"
 TYPE, VERSION, TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
 _NEW, _OLD = ("insert", "update_postimage"), ("delete", "update_preimage")
+_ORIGIN = Origin(
+    partition=(),
+    time="{}.`timestamp`",
+    malformed="{}.unknown",
+    remedy="Give from_change_feed a change feed as Delta Lake or Spark writes it.",
+    captured="{}.capture",
+)
 _DIGITS = 20
 _OP = "__tablestream_op"
 
@@ -53,7 +60,7 @@ def of_feed(feed: DataFrame, *, check_preimages: bool = False) -> DataFrame:
         op = F.explode(F.when(op == DELETE, F.array(F.lit(PREIMAGE), F.lit(DELETE))).otherwise(F.array(op)))
     frame = feed.select("*", op.alias(_OP))
     frame = frame.select(*(F.col(quoted(name)) for name in columns), _said().alias(CHANGE_FEED))
-    return with_note(frame, CHANGE_FEED, CHANGE_FEED, note=True)
+    return with_origin(frame, CHANGE_FEED, _ORIGIN)
 
 
 def _said() -> Column:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,8 +11,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.connectors.capture_column import capture_column
-from tablestream.connectors.files import with_note
-from tablestream.connectors.kafka import KAFKA, OnError, undecodable, with_kafka_note
+from tablestream.connectors.kafka import KAFKA, OnError, kafka_origin, undecodable
+from tablestream.connectors.source import with_origin
 from tablestream.operators.captured.capture import DELETE, READ, UPSERT
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from tablestream.connectors.debezium.ends import EndDecoder
 
 DEBEZIUM = "_debezium"
+_REMEDY = "Give the columns that the records have, or read them with from_debezium(..., on_error='drop')."
 _DECODED = "__decoded"
 _END = "transaction string, tables array<string>, events array<bigint>, error string"
 
@@ -47,7 +49,18 @@ def decoded(records: DataFrame, decoder: DebeziumDecoder, on_error: OnError, tab
     frame = records.select("*", read(F.col("key"), F.col("value"), F.col("headers")).alias(_DECODED))
     columns = [F.col(_DECODED)[part][name].alias(name) for part, name in _names(decoder)]
     frame = frame.select(*columns, _said().alias(DEBEZIUM))
-    return with_note(frame, DEBEZIUM, DEBEZIUM, {"on_error": on_error})
+    return with_origin(
+        frame,
+        DEBEZIUM,
+        replace(
+            kafka_origin(on_error),
+            written_at=None,
+            timeless="{}.timeless",
+            tombstone=None,
+            captured="{}.capture",
+            remedy=_REMEDY,
+        ),
+    )
 
 
 def transaction_ends(records: DataFrame, decoder: EndDecoder, on_error: OnError) -> DataFrame:
@@ -79,7 +92,7 @@ def transaction_ends(records: DataFrame, decoder: EndDecoder, on_error: OnError)
         F.when(end["error"].isNotNull(), undecodable(end["error"])).alias("undecodable"),
     )
     columns = [end[name].alias(name) for name in ("transaction", "tables", "events")]
-    return with_kafka_note(frame.select(*columns, kafka.alias(KAFKA)), on_error)
+    return with_origin(frame.select(*columns, kafka.alias(KAFKA)), KAFKA, kafka_origin(on_error))
 
 
 def _names(decoder: DebeziumDecoder) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import SparkSession
@@ -17,7 +17,6 @@ from pyspark.sql.types import StringType, StructField, StructType
 from tablestream.calling import user_line
 from tablestream.connectors.file_batches import MICRO_BATCH, FileBatches
 from tablestream.connectors.file_rows import (
-    CORRUPT_RECORD,
     Option,
     csv_defaults,
     has_header,
@@ -25,6 +24,7 @@ from tablestream.connectors.file_rows import (
     own_rows,
     typed_rows,
 )
+from tablestream.connectors.json_text import json_options
 from tablestream.connectors.marks import (
     Found,
     Mark,
@@ -35,8 +35,17 @@ from tablestream.connectors.marks import (
     judged,
     no_rebuild,
 )
-from tablestream.connectors.sink import ORDER, checked_path, literal
+from tablestream.connectors.sink import ORDER, checked_path
 from tablestream.connectors.small_texts import first_line, write_line
+from tablestream.connectors.source import (
+    CORRUPT_RECORD,
+    OF_PARQUET,
+    UNREADABLE,
+    OnMalformed,
+    Origin,
+    note_of,
+    with_origin,
+)
 from tablestream.connectors.spark_place import (
     check_no_empty,
     check_no_file,
@@ -56,17 +65,10 @@ if TYPE_CHECKING:
 
 ReadFormat = Literal["json", "csv", "parquet"]
 WriteFormat = Literal["parquet", "json"]
-OnMalformed = Literal["fail", "drop", "keep"]
 
-_METADATA = "tablestream"
-ON_MALFORMED = "on_malformed"
-#: The note of CSV that is read without a header.
-HEADLESS = "headless"
-#: The note of the columns of Parquet files: the directory.
-OF_PARQUET = "parquet"
-#: The note of columns with times whose numbers have no unit.
-UNITLESS = "unitless"
 OWNER = "_tablestream_owner"
+_HEADLESS = ' If the row is the header of a CSV file, give options={"header": True}.'
+_UNITLESS = ' If it has a number for a time, give its unit, as in times="milliseconds".'
 
 #: Spark never reads a file that is so much older than the newest it has seen, and says nothing. Its default is 7 days.
 _EVER = "1000000d"
@@ -75,37 +77,6 @@ _OPTIONS_BY_ARGUMENT = {
     "columnnameofcorruptrecord": "mode",
     "maxfilespertrigger": "max_files_per_trigger",
 }
-_TIME_PARSER = "spark.sql.legacy.timeParserPolicy"
-
-
-def json_options(spark: SparkSession | None = None) -> dict[str, str]:
-    """How a session writes rows as JSON, and reads them. Default: the active session."""
-    spark = spark or SparkSession.getActiveSession()
-    legacy = _is_legacy(spark)
-    return {
-        # Spark writes milliseconds by default, which would lose the order within a millisecond.
-        # Five X write the seconds of a zone's offset, if any, such as -04:56:02 of New York before 1883. The legacy
-        # formatter knows three, and no offsets with seconds.
-        "timestampFormat": f"yyyy-MM-dd'T'HH:mm:ss.SSSSSS{'XXX' if legacy else 'XXXXX'}",
-        "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-        # A delete's null columns are written out: a log of deletes alone still has its columns.
-        "ignoreNullFields": "false",
-    }
-
-
-def json_read_options() -> dict[str, str]:
-    """How JSON that a user writes is read: with times in any form, unless its parser takes one for another."""
-    return json_options() if _is_legacy(SparkSession.getActiveSession()) else {}
-
-
-def _is_legacy(spark: SparkSession | None) -> bool:
-    return spark is not None and (spark.conf.get(_TIME_PARSER, None) or "").upper() == "LEGACY"
-
-
-def json_sql(value: str, **further: str) -> str:
-    """Return a value, given as SQL, as JSON text in SQL; `further` are more options."""
-    options = (json_options() | further).items()
-    return f"to_json({value}, map({', '.join(literal(one) for pair in options for one in pair)}))"
 
 
 def from_files(
@@ -153,7 +124,7 @@ def from_files(
     -------
     DataFrame
         Streaming, with the schema's columns and, for JSON and CSV, ``_corrupt_record``: the raw text of a malformed
-        row, else null. The column carries the mode in its metadata (`on_malformed` finds it), through ``select``,
+        row, else null. The column carries the mode in its metadata (`tablestream.Origin`), through ``select``,
         ``filter``, ``withColumn`` and renaming; a frame without the column has no mode. The hidden ``_metadata``,
         which gives a row its position, stays with the frame, but a union or a SQL view loses it.
 
@@ -224,8 +195,6 @@ def from_files(
     >>> quotes = from_files(spark, directory, "json", "ticker string, price double", mode="drop")
     >>> quotes.columns
     ['ticker', 'price', '_corrupt_record']
-    >>> on_malformed(quotes.schema)
-    ('_corrupt_record', 'drop')
     """
     check_session(spark)
     check_mapping(options, "options")
@@ -239,7 +208,7 @@ def from_files(
     if format == "parquet":
         _check_parquet(spark, path, times)
         is_lenient = str(settings.get("ignorecorruptfiles", "false")).lower() == "true"
-        note = {} if is_lenient else note_of(OF_PARQUET, note=path)
+        note = {} if is_lenient else note_of(OF_PARQUET, path)
         return own_rows(_load(spark, path, format, columns, settings), note)
     given = {name.lower(): value for name, value in (options or {}).items()}
     columns = _with_corrupt_record(columns)
@@ -247,47 +216,10 @@ def from_files(
     texts = Texts(values, format, checked_units(times, values), kept_types(given))
     raw = StructType([*texts.raw.fields, columns[CORRUPT_RECORD]])
     rows = typed_rows(_load(spark, path, format, raw, settings), columns, texts, given)
-    headless = {HEADLESS: True} if format == "csv" and not has_header(given) else {}
-    unitless = {UNITLESS: True} if texts.unitless else {}
-    return with_note(rows, CORRUPT_RECORD, ON_MALFORMED, mode, **headless, **unitless)
-
-
-def on_malformed(schema: StructType) -> tuple[str, OnMalformed] | None:
-    """Find the column with the texts of malformed rows, and the mode that `from_files` got.
-
-    Parameters
-    ----------
-    schema
-        The schema of a frame from `from_files`, possibly transformed.
-
-    Returns
-    -------
-    tuple of str, or None
-        The column's current name and the mode; None if no column carries one.
-    """
-    return noted(schema, ON_MALFORMED)
-
-
-def with_note(frame: DataFrame, column: str, what: str, note: Any, **further: Any) -> DataFrame:
-    """Give a column a note, and `further` ones, that `noted` finds, whatever the column is called then."""
-    # withMetadata and not alias(metadata=...): Spark Connect's withColumn drops that of an alias.
-    return frame.withMetadata(column, note_of(what, note=note, **further))
-
-
-def note_of(what: str, *, note: Any, **further: Any) -> dict[str, Any]:
-    """Return a note as the metadata of a column."""
-    return {_METADATA: {what: note, **further}}
-
-
-def noted(schema: StructType, what: str) -> tuple[str, Any] | None:
-    """Find the column that carries a note, and the note; None if none does."""
-    return next(iter(all_noted(schema, what).items()), None)
-
-
-def all_noted(schema: StructType, what: str) -> dict[str, Any]:
-    """Find the columns that carry a note, and their notes."""
-    notes = {column.name: (column.metadata or {}).get(_METADATA, {}).get(what) for column in schema.fields}
-    return {name: note for name, note in notes.items() if note is not None}
+    remedy = UNREADABLE
+    remedy += _HEADLESS if format == "csv" and not has_header(given) else ""
+    remedy += _UNITLESS if texts.unitless else ""
+    return with_origin(rows, CORRUPT_RECORD, Origin(malformed="{}", on_malformed=mode, remedy=remedy))
 
 
 def _check_choices(format_: str, mode: str) -> None:

@@ -14,7 +14,6 @@ from pyspark.sql import types as T
 
 from tablestream.calling import user_line
 from tablestream.connectors.file_rows import Option
-from tablestream.connectors.files import note_of, with_note
 from tablestream.connectors.formats import Decoder, Format, Part, as_format, with_units
 from tablestream.connectors.kafka_options import (
     SERVERS,
@@ -24,6 +23,7 @@ from tablestream.connectors.kafka_options import (
     checked_servers,
 )
 from tablestream.connectors.shipping import ship
+from tablestream.connectors.source import OF_VALUE, Origin, note_of, with_origin
 from tablestream.connectors.texts import Units
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError, ReservedNameError
@@ -34,14 +34,15 @@ KAFKA = "_kafka"
 HEADER = "tablestream"
 """The header in which `to_kafka` writes the time of a change, its writer, and its number."""
 
-OF_VALUE = "_of_value"
-"""The note of a column that was decoded from a record's value: a tombstone has none."""
-
 OnError = Literal["fail", "drop"]
 OfTombstones = Literal["delete", "drop"]
 Offsets = str | Mapping[str, Mapping[int, int]]
 _ENDS = ("earliest", "latest")
 
+_REMEDY = (
+    "Fix the program that wrote it, or read the topic with on_error='drop'. If a time is a number in JSON, give its"
+    " unit with times=."
+)
 _TOPICS = "Give the topic, or a list of topics."
 _CUTS = "Several tasks would read parts of one topic partition, and its order would be lost."
 _DECIDED = {
@@ -176,24 +177,24 @@ def from_kafka(
         *_columns(spark, parts, drops=tombstones == "drop"),
         _of_kafka(parts, writers).alias(KAFKA),
     )
-    return with_kafka_note(frame, on_error, deduplicate=writers is not None)
+    return with_origin(frame, KAFKA, kafka_origin(on_error, deduplicate=writers is not None))
 
 
-def lost_deletes(names: Sequence[str], operator: str, where: str) -> ArgumentError:
-    """Return the error for a table whose key is in the values of its records, which tombstones do not have."""
-    shown = ", ".join(names)
-    return ArgumentError(
-        f"The key ({shown}) comes from the records' value. A tombstone has no value, so it would delete nothing.",
-        hint='Decode the key of the records: from_kafka(key="...") with a schema that has the same columns. If the'
-        ' topic has no tombstones, or they mean nothing, say so: from_kafka(tombstones="drop").',
-        operator=operator,
-        where=where,
+def kafka_origin(on_error: OnError, *, deduplicate: bool = False) -> Origin:
+    """How `table` and `stream` are to read ``_kafka``."""
+    return Origin(
+        partition=("{}.`topic`", "CAST({}.`partition` AS bigint)"),
+        position="{}.`offset`",
+        time="{}.`timestamp`",
+        written_at="unix_micros({}.`timestamp`)",
+        tombstone="{}.tombstone",
+        malformed="{}.undecodable",
+        explained=True,
+        on_malformed="fail" if on_error == "fail" else "keep",
+        remedy=_REMEDY,
+        continues=True,
+        written="{}.written" if deduplicate else None,
     )
-
-
-def with_kafka_note(frame: DataFrame, on_error: OnError, *, deduplicate: bool = False) -> DataFrame:
-    """Note at ``_kafka`` how `table` and `stream` are to treat the records."""
-    return with_note(frame, KAFKA, KAFKA, {"on_error": on_error, "deduplicate": deduplicate})
 
 
 def check_on_error(on_error: str, where: str) -> None:
@@ -353,7 +354,7 @@ def _columns(spark: SparkSession, parts: Sequence[_Part], *, drops: bool) -> lis
     columns: dict[str, Column] = {}
     for part in parts:
         for name, column in zip(part.decoder.columns.names, part.row, strict=True):
-            note = {} if part.name == "key" or drops else {"metadata": note_of(OF_VALUE, note=True)}
+            note = {} if part.name == "key" or drops else {"metadata": note_of(OF_VALUE, True)}
             columns.setdefault(fold(name), column.alias(name, **note))
     if KAFKA in columns:
         raise ReservedNameError(

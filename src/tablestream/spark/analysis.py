@@ -16,10 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.connectors import sink
-from tablestream.connectors.change_feed_frame import CHANGE_FEED
-from tablestream.connectors.debezium_frame import DEBEZIUM
-from tablestream.connectors.file_rows import CORRUPT_RECORD
-from tablestream.connectors.kafka import KAFKA
+from tablestream.connectors.source import own_columns
 from tablestream.errors import ArgumentError, NondeterministicError, PlanError
 from tablestream.row import Plain
 from tablestream.spark.columns import SparkExpression
@@ -45,8 +42,6 @@ _COMPUTE_BEFORE = (
 )
 #: Where PySpark logs an analysis error: of a Column, and of SQL.
 _LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-#: The columns that readers add to the user's.
-_ADDED = {CORRUPT_RECORD, KAFKA, DEBEZIUM, CHANGE_FEED}
 _CASE_SENSITIVE = "spark.sql.caseSensitive"
 
 
@@ -180,7 +175,7 @@ def _asked(
         with unlogged():
             schema = frame.select(*columns).schema
     except PySparkException as error:
-        advice = hint or columns_hint(frame.columns)
+        advice = hint or columns_hint(own_columns(frame))
         raise PlanError(_shown(error), hint=advice, operator=operator, where=where) from error
     if len(schema) != len(columns):
         raise ArgumentError(
@@ -195,7 +190,7 @@ def _asked(
             _refuse(text, one.name, operator, where, deterministic=deterministic)
     texts = ["" if isinstance(text, AnalysisException) else text for text in found]
     _check_own_columns(
-        frame, columns, schema.names, texts, operator, where, hint or columns_hint(frame.columns)
+        frame, columns, schema.names, texts, operator, where, hint or columns_hint(own_columns(frame))
     )
     fold = folding(frame.sparkSession)
     there = {fold(name) for name in frame.columns}
@@ -270,8 +265,8 @@ def _texts(frame: DataFrame, columns: Sequence[Column]) -> Sequence[str | Analys
 
 
 def columns_hint(names: Iterable[str]) -> str:
-    """Say which columns there are, without those that a reader adds for the library."""
-    return f"Columns are: {', '.join(name for name in names if name not in _ADDED)}."
+    """Say which columns there are."""
+    return f"Columns are: {', '.join(names)}."
 
 
 def _counted(frame: DataFrame, columns: Sequence[Column]) -> list[str] | AnalysisException:

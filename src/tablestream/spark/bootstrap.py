@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.calling import user_line
-from tablestream.connectors.files import json_options
+from tablestream.connectors.json_text import json_options
 from tablestream.connectors.spark_place import no_pattern
 from tablestream.data_text import cut_text
 from tablestream.errors import ArgumentError

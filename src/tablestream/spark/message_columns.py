@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from tablestream.connectors.files import json_sql
+from tablestream.connectors.json_text import json_sql
 from tablestream.operators.operator import filled_of
 from tablestream.spark.columns import TableColumns
 

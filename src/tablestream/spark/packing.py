@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 from pyspark import TaskContext
 
+from tablestream.connectors.source import Origin
 from tablestream.errors import MalformedRecordError, OrderError
 from tablestream.operators.calendar import FIRST_US, LAST_US
 from tablestream.operators.events import bools, ints
@@ -64,8 +64,6 @@ _ELEMENT = "__element"
 #: More rows than one record of a topic yields: the new number is the writer's number times this, plus the element.
 _ELEMENTS = 1 << 30
 _FIRST_HOP = hop_columns(1)[0]
-
-Malformed = Literal["fail", "drop", "keep"]
 
 
 @dataclass(frozen=True)
@@ -154,22 +152,19 @@ class SourcePacker:
     ----------
     name, number
         The source, and its place in the order of declaration.
-    marks
-        The columns that identify the source partition; if empty, the Spark task counts as one.
+    origin
+        What the source says of its rows. Without partitions, the Spark task counts as one.
     ordered
         Whether the user gave an order, which needs no running maximum.
     consumers, shards
         The receivers of messages, and the number of shards.
-    malformed, remedy, explained
-        How to handle a row that could not be read, the hint for the user, and whether its text also says what is wrong
-        (`connectors.kafka.undecodable`).
     rejecting
         Ports that receive every dropped record; the record batches then have ``__key_json`` and ``__record``, too.
     refuse_negative_time
         Whether a time before 1970 ends the query, as in Kafka Streams.
-    progress, lanes
+    progress
         The port that hears how far the source partitions have come, if records wait for each other; the record
-        batches then have ``__now``, too. And whether each partition continues, or only the source as a whole.
+        batches then have ``__now``, too.
     bootstrap
         Whether these are the rows that the table starts with. The record batches then have ``__row``, their number,
         in place of a position.
@@ -183,17 +178,13 @@ class SourcePacker:
 
     name: str
     number: int
-    marks: tuple[str, ...]
+    origin: Origin
     ordered: bool
     consumers: tuple[Consumer, ...]
     shards: int
-    malformed: Malformed = "fail"
-    remedy: str = ""
-    explained: bool = False
     rejecting: tuple[Port, ...] = ()
     refuse_negative_time: bool = False
     progress: Port | None = None
-    lanes: bool = False
     bootstrap: bool = False
     rules: DropRules = ONLY_COUNTED
     failed: FailedRows | None = None
@@ -205,7 +196,8 @@ class SourcePacker:
         drops = Drops(self.rules)
         places: _FirstPlaces | _Places = _FirstPlaces(self.ordered)
         if not self.bootstrap:
-            places = _Places(self.name, self.number, self.marks, self.ordered)
+            marks = tuple(f"__mark{number}" for number in range(len(self.origin.partition or ())))
+            places = _Places(self.name, self.number, marks, self.ordered)
         for table in _gathered(batches):
             checked = checked_texts(in_utc(table), self.name)
             frame = places.put(frame_of(checked).with_columns(_TIME_THERE_IS))
@@ -250,7 +242,9 @@ class SourcePacker:
         partition, position = row[PARTITION].item(), row[POSITION].item()
         if reason == MALFORMED:
             return example_text(
-                partition, position, unread=unread_text(row["__malformed"].item(), explained=self.explained)
+                partition,
+                position,
+                unread=unread_text(row["__malformed"].item(), explained=self.origin.explained),
             )
         keys = (one.key_text(row) for one in self.consumers)
         return example_text(partition, position, next(filter(None, keys), ""))
@@ -258,13 +252,15 @@ class SourcePacker:
     def _check(self, rejected: pl.DataFrame) -> None:
         """End the query at a row that cannot be read, in mode ``fail``."""
         broken = (
-            rejected.filter(pl.col(_REASON) == MALFORMED) if self.malformed == "fail" else rejected.clear()
+            rejected.filter(pl.col(_REASON) == MALFORMED)
+            if self.origin.on_malformed == "fail"
+            else rejected.clear()
         )
         if broken.height:
             raise MalformedRecordError(
-                f"A row cannot be read: {unread_text(broken['__malformed'][0], explained=self.explained)}"
+                f"A row cannot be read: {unread_text(broken['__malformed'][0], explained=self.origin.explained)}"
                 f" ({place_text(broken[PARTITION][0], broken[POSITION][0])}).",
-                hint=self.remedy,
+                hint=self.origin.remedy,
                 operator=self.name,
             )
 
@@ -292,7 +288,7 @@ class SourcePacker:
 
     def _tell(self, port: Port, rejected: pl.DataFrame) -> Iterator[blobs.Blob]:
         """Messages about dropped records. Rows that could not be read are included only in mode ``keep``."""
-        if self.malformed == "drop":
+        if self.origin.on_malformed == "drop":
             rejected = rejected.filter(pl.col(_REASON) != MALFORMED)
         partition, zero = pl.col(PARTITION), pl.lit(0, pl.Int64)
         messages = rejected.select(
@@ -323,7 +319,7 @@ class SourcePacker:
         """If records wait for each other: how far the source partitions have come, from the records with a place."""
         if self.progress is None or timed.is_empty():
             return
-        lane = pl.col(PARTITION) if self.lanes else pl.lit(f"{self.number:04d}")
+        lane = pl.col(PARTITION) if self.origin.continues else pl.lit(f"{self.number:04d}")
         marked = next((name for name in ("__timeless", _LACKS) if name in timed.columns), None)
         own = [] if marked is None else [~pl.col(marked).alias(TIMED)]
         progress = progress_of(timed.select(*ROOT, *own), lane, timed["__now"][0])

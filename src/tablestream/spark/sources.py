@@ -41,25 +41,24 @@ from pyspark.sql import types as T
 from tablestream.arguments import as_columns
 from tablestream.calling import warn
 from tablestream.connectors import sink
-from tablestream.connectors.files import OF_PARQUET, all_noted, json_options
-from tablestream.connectors.kafka import OF_VALUE
+from tablestream.connectors.json_text import json_options
+from tablestream.connectors.source import OF_PARQUET, OF_VALUE, Origin, all_noted, own_columns
 from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, ReservedNameError
 from tablestream.operators.calendar import FIRST_US, LAST_US
-from tablestream.operators.captured.capture import OF_ROWS
+from tablestream.operators.captured.capture import OF_ROWS, PREIMAGE, READ, UPSERT
 from tablestream.row import Plain
 from tablestream.runtime.rounds import BY_PARTITION, BY_SOURCE
 from tablestream.spark import blobs
 from tablestream.spark.analysis import Analysed, analysed, check_condition, columns_hint, folding, is_found
 from tablestream.spark.bootstrap_frame import Bootstrap, Reading, laid_out
-from tablestream.spark.columns import quoted, truth
+from tablestream.spark.columns import guarded, quoted, truth
 from tablestream.spark.failing import Risk
 from tablestream.spark.lineage import JOIN, SUBQUERY, mixed_by
-from tablestream.spark.origins import Origin, origin_of
-from tablestream.spark.packing import Malformed
+from tablestream.spark.origins import origin_of
 from tablestream.spark.source_risks import risks_of
 from tablestream.spark.types import arrow_type, check_key_type
 from tablestream.spark.volatile import RECORDED
-from tablestream.topology.nodes import Fields
+from tablestream.topology.nodes import Fields, Source
 
 _MIXED_REMEDY = (
     "Create the table from the frame as it was read, and transform it afterwards; or give order_by= a column that"
@@ -78,18 +77,14 @@ RESERVED = ("_change_type", "_timestamp", "_order", "_is_latest", *blobs.COLUMNS
 
 @dataclass(frozen=True)
 class SourceFrame:
-    """A source's frame, and what its packer has to know.
+    """A source's frame, and what its node and its packer have to know.
 
     Attributes
     ----------
     frame
         See above.
-    marks
-        The number of mark columns; 0: the order is that of Spark's tasks.
-    malformed, remedy, explained
-        How to handle a row that could not be read, the hint for the user, and whether its text says what is wrong.
-    lanes
-        Whether each source partition continues, like those of a topic; otherwise only the source as a whole does.
+    origin
+        What the source says of its rows.
     arrival
         Whether its records only have the time of their arrival.
     given
@@ -113,15 +108,11 @@ class SourceFrame:
     """
 
     frame: DataFrame
-    marks: int
-    malformed: Malformed
-    remedy: str
-    lanes: bool
+    origin: Origin
     arrival: bool
     given: DataFrame
     columns: Mapping[str, Column]
     bootstrap: Bootstrap | None = None
-    explained: bool = False
     own: Callable[[Column, Column], Column] | None = None
     value_key: tuple[str, ...] = ()
     deciding: Callable[[Column | None], dict[str, Column]] = lambda _: {}
@@ -132,13 +123,23 @@ class SourceFrame:
     @property
     def lacks_times(self) -> str | None:
         """If a tombstone may come without a time, the lanes in which it is behind other records."""
-        lanes = BY_PARTITION if self.lanes else BY_SOURCE
+        lanes = BY_PARTITION if self.origin.continues else BY_SOURCE
         return None if self.own is None else lanes
 
     @property
     def is_captured(self) -> bool:
         """Whether a database's connector wrote the records."""
         return "__capture" in self.columns
+
+    @property
+    def deduplicates(self) -> bool:
+        """Whether records may be there twice, and say so."""
+        return "__writer" in self.columns
+
+    @property
+    def marks(self) -> int:
+        """The number of mark columns; 0: the order is that of Spark's tasks."""
+        return len(self.origin.partition or ())
 
     @property
     def mark_columns(self) -> list[str]:
@@ -159,8 +160,8 @@ class SourceFrame:
 
 
 @dataclass(frozen=True)
-class Description:
-    """A user's description of a source, see `tablestream.table` and `tablestream.stream`.
+class SourceSpec:
+    """A source in the user's words, see `tablestream.table` and `tablestream.stream`.
 
     Attributes
     ----------
@@ -191,21 +192,8 @@ class Description:
         return "stream" if self.records else "table"
 
 
-@dataclass(frozen=True)
-class Described:
-    """A source with its columns."""
-
-    frame: SourceFrame
-    key: Fields
-    value: Fields
-    text: str
-    ordered_by: str | None
-    sequence: Analysed | None = None
-    deduplicates: bool = False
-
-
-def describe(df: DataFrame, said: Description) -> Described:
-    """Check a source's description against its data frame, and compute the columns.
+def source_of_frame(df: DataFrame, said: SourceSpec) -> tuple[Source, Analysed | None]:
+    """Check a user's words against the data frame, and compute the columns: the source, and what sequences its rows.
 
     Raises
     ------
@@ -238,7 +226,8 @@ def describe(df: DataFrame, said: Description) -> Described:
         check_key_type(one.type, one.name, operator=said.name, where=said.where)
     _check_names(df, said, key)
     origin = origin_of(df)
-    value = _value(df, said, [*(one.name for one in key), *origin.hidden])
+    hidden = [] if origin.column is None else [origin.column]
+    value = _value(df, said, [*(one.name for one in key), *hidden])
     for one in value:
         arrow_type(one.type, one.name, operator=said.name, where=said.where)
     origin = _ordered(origin, df, said)
@@ -270,12 +259,7 @@ def describe(df: DataFrame, said: Description) -> Described:
         "__ts": _microseconds(df, origin, timestamp, said),
         **({} if own is None else {"__own": own(F.current_timestamp(), has_value)}),
         "__null_key": null_key,
-        **{f"__mark{number}": mark for number, mark in enumerate(origin.marks)},
-        **({} if origin.timeless is None else {"__timeless": origin.timeless}),
-        **origin.written,
-        **({} if origin.capture is None else {"__capture": origin.capture}),
-        **({} if origin.malformed is None else {"__malformed": origin.malformed.cast("string")}),
-        **({} if origin.position is None else {"__position": origin.position.cast("bigint")}),
+        **_said(origin),
         "__key_json": as_json([part.alias(one.name) for part, one in zip(parts, key, strict=True)]),
         "__record": _record(df, origin),
     }
@@ -287,36 +271,53 @@ def describe(df: DataFrame, said: Description) -> Described:
     text += [f"{name} {one.text}" for name, one in expressions.items() if one is not None]
     if said.columns is not None:
         text.append(f"columns {', '.join(one.text for one in value)}")
-    return Described(
-        SourceFrame(
-            frame,
-            len(origin.marks),
-            origin.mode,
-            origin.remedy,
-            lanes=origin.lanes,
-            explained=origin.explained,
-            arrival=timestamp is None and origin.time is None,
-            given=df,
-            columns=columns,
-            risks=risks_of(
-                columns, key, value, {"__ts": timestamp, "__time": order_by, "__sequence": sequence}, deletes
-            ),
-            kept=_live(origin, None),
-            deciding=deciding,
-            bootstrap=_bootstrap(
-                said, frame, Reading(said.name, said.where, key, value, timestamp, deletes, sequence)
-            ),
-            own=own,
-            directory=next(iter(all_noted(df.schema, OF_PARQUET).values()), None),
-            value_key=tuple(one.name for one in key if _is_of_value(df, one)),
+    given = SourceFrame(
+        frame,
+        origin,
+        arrival=timestamp is None and origin.time is None,
+        given=df,
+        columns=columns,
+        risks=risks_of(
+            columns, key, value, {"__ts": timestamp, "__time": order_by, "__sequence": sequence}, deletes
         ),
-        _fields(key),
-        _fields(value),
-        ", ".join(text),
-        None if order_by is None else order_by.type.json(),
-        sequence,
-        bool(origin.written),
+        kept=_live(origin, None),
+        deciding=deciding,
+        bootstrap=_bootstrap(
+            said, frame, Reading(said.name, said.where, key, value, timestamp, deletes, sequence)
+        ),
+        own=own,
+        directory=next(iter(all_noted(df.schema, OF_PARQUET).values()), None),
+        value_key=tuple(one.name for one in key if _is_of_value(df, one)),
     )
+    source = Source(
+        name=said.name,
+        where=said.where,
+        key=_fields(key),
+        value=_fields(value),
+        frame=given,
+        text=", ".join(text),
+        ordered_by=None if order_by is None else order_by.type.json(),
+        records=said.records,
+        bootstrapped=said.bootstrap is not None,
+        deletes=said.deletes is not None,
+        lacks_times=given.lacks_times,
+    )
+    return source, sequence
+
+
+def _said(origin: Origin) -> dict[str, Column]:
+    """The columns with what the source says of its rows."""
+    texts = {f"__mark{number}": mark for number, mark in enumerate(origin.partition or ())}
+    if origin.written is not None:
+        place = f"concat_ws(char(9), {', '.join((*texts.values(), f'{origin.written}.writer'))})"
+        texts["__writer"] = guarded(f"{origin.written} IS NOT NULL", place)
+        texts["__record_key"] = f"{origin.written}.key"
+        texts |= {f"__{name}": f"{origin.written}.{name}" for name in ("micro_batch", "number")}
+    texts |= {} if origin.timeless is None else {"__timeless": origin.timeless}
+    texts |= {} if origin.captured is None else {"__capture": origin.captured}
+    texts |= {} if origin.malformed is None else {"__malformed": f"CAST({origin.malformed} AS string)"}
+    texts |= {} if origin.position is None else {"__position": f"CAST({origin.position} AS bigint)"}
+    return {name: F.expr(text) for name, text in texts.items()}
 
 
 def named(rows: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
@@ -324,7 +325,7 @@ def named(rows: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
     return rows.select(*columns.values()).toDF(*columns)
 
 
-def _bootstrap(said: Description, frame: DataFrame, log: Reading) -> Bootstrap | None:
+def _bootstrap(said: SourceSpec, frame: DataFrame, log: Reading) -> Bootstrap | None:
     """The rows that the table starts with, read as its log."""
     if said.bootstrap is None:
         return None
@@ -366,15 +367,15 @@ def _readable(df: DataFrame, origin: Origin, one: Analysed) -> Column:
     """
     if origin.malformed is None or one.text in df.columns:
         return one.column
-    return F.when(origin.malformed.isNull(), one.column)
+    return F.when(F.expr(origin.malformed).isNull(), one.column)
 
 
 def _null_key(origin: Origin, parts: Sequence[Column]) -> Column:
     """Whether a part of a key is null that may not be."""
     null_key = reduce(or_, [part.isNull() for part in parts], F.lit(False))
-    if origin.capture is None:
+    if origin.captured is None:
         return null_key
-    return null_key & origin.capture["op"].isin(*OF_ROWS)  # others concern all rows
+    return null_key & F.expr(origin.captured)["op"].isin(*OF_ROWS)  # others concern all rows
 
 
 def _live(origin: Origin, deletes: Analysed | None) -> Column | None:
@@ -382,8 +383,10 @@ def _live(origin: Origin, deletes: Analysed | None) -> Column | None:
 
     The user's condition for deletes is evaluated only on records that have one.
     """
-    empty = [] if origin.malformed is None else [origin.malformed.isNotNull()]
-    empty += [] if origin.tombstone is None else [truth(origin.tombstone)]
+    empty = [] if origin.malformed is None else [F.expr(origin.malformed).isNotNull()]
+    empty += [] if origin.tombstone is None else [truth(F.expr(origin.tombstone))]
+    if origin.captured is not None:
+        empty.append(truth(~F.expr(origin.captured)["op"].isin(UPSERT, READ, PREIMAGE)))
     live = ~reduce(or_, empty) if empty else None
     if deletes is None:
         return live
@@ -404,7 +407,7 @@ def _fields(columns: Sequence[Analysed]) -> Fields:
 def _analysed(
     df: DataFrame,
     columns: Sequence[Column | Plain],
-    said: Description,
+    said: SourceSpec,
     argument: str,
     *,
     deterministic: bool = True,
@@ -424,7 +427,7 @@ def _analysed(
         raise PlanError(message, hint=error.hint, operator=said.name, where=said.where) from error.__cause__
 
 
-def _value(df: DataFrame, said: Description, others: Sequence[str]) -> list[Analysed]:
+def _value(df: DataFrame, said: SourceSpec, others: Sequence[str]) -> list[Analysed]:
     """The value's columns: the chosen ones, or all except the key, internal and excluded ones."""
     fold = folding(df.sparkSession)
     there = {fold(name) for name in df.columns}
@@ -432,7 +435,7 @@ def _value(df: DataFrame, said: Description, others: Sequence[str]) -> list[Anal
     if unknown:
         raise ArgumentError(
             f"except_columns names unknown columns: {', '.join(unknown)}.",
-            hint=columns_hint(df.columns),
+            hint=columns_hint(own_columns(df)),
             operator=said.name,
             where=said.where,
         )
@@ -444,7 +447,7 @@ def _value(df: DataFrame, said: Description, others: Sequence[str]) -> list[Anal
     return kept
 
 
-def _check_names(df: DataFrame, said: Description, columns: Sequence[Analysed]) -> None:
+def _check_names(df: DataFrame, said: SourceSpec, columns: Sequence[Analysed]) -> None:
     """Refuse duplicate and reserved names in the key or the value."""
     names = [one.name for one in columns]
     _check_distinct(df, names, said, "Exclude one, or rename it.")
@@ -467,7 +470,7 @@ def _check_names(df: DataFrame, said: Description, columns: Sequence[Analysed]) 
         )
 
 
-def _check_distinct(df: DataFrame, names: Sequence[str], said: Description, hint: str) -> None:
+def _check_distinct(df: DataFrame, names: Sequence[str], said: SourceSpec, hint: str) -> None:
     """Refuse names that the session considers equal."""
     twice = [name for name, times in Counter(map(folding(df.sparkSession), names)).items() if times > 1]
     if twice:
@@ -485,13 +488,13 @@ def is_reserved(name: str) -> bool:
     return name.lower() in RESERVED or name.startswith("__")
 
 
-def _microseconds(df: DataFrame, origin: Origin, timestamp: Analysed | None, said: Description) -> Column:
+def _microseconds(df: DataFrame, origin: Origin, timestamp: Analysed | None, said: SourceSpec) -> Column:
     """The record's time in microseconds: the user's, its origin's, or the micro-batch's."""
     what, remedy = "timestamp=", "Convert it, for instance with F.timestamp_millis or F.to_timestamp."
     if timestamp is None:
         if origin.time is None:
             return F.unix_micros(F.current_timestamp())
-        (timestamp,) = _analysed(df, [origin.time], said, "timestamp")
+        (timestamp,) = _analysed(df, [F.expr(origin.time)], said, "timestamp")
         what = f"The column {timestamp.name}, which is a Kafka record's time unless timestamp= is given,"
         remedy = "Give timestamp= the time, for instance with F.timestamp_millis, or rename the column."
     if not isinstance(timestamp.type, T.TimestampType | T.TimestampNTZType):
@@ -527,21 +530,21 @@ def _own(origin: Origin, live: Column | None) -> Callable[[Column, Column], Colu
     It is made of the time of the micro-batch, and of whether a record has a value. None if no record is a tombstone,
     or each has its place from its connector.
     """
-    if live is None or origin.capture is not None:
+    if live is None or origin.captured is not None:
         return None
-    at = origin.written_at
+    at = None if origin.written_at is None else F.expr(origin.written_at)
     known = [] if at is None else [F.when(at.between(FIRST_US, LAST_US), at)]
-    read = F.lit(True) if origin.malformed is None else origin.malformed.isNull()
+    read = F.lit(True) if origin.malformed is None else F.expr(origin.malformed).isNull()
     return lambda now, live: F.when(~live & read, F.coalesce(*known, F.unix_micros(now)))
 
 
-def _ordered(origin: Origin, df: DataFrame, said: Description) -> Origin:
+def _ordered(origin: Origin, df: DataFrame, said: SourceSpec) -> Origin:
     """The origin, if the rows still have its order. Warns if the order of records is not known.
 
     Mixed rows have the user's order, and then the positions that they carry. Positions counted in a task do not
     apply to them.
     """
-    if not origin.marks:
+    if not origin.partition:
         if said.order_by is None:
             warn(
                 f"{said.kind.capitalize()} '{said.name}' ({said.where}) comes from a source without positions: its"
@@ -559,14 +562,14 @@ def _ordered(origin: Origin, df: DataFrame, said: Description) -> Origin:
             operator=said.name,
             where=said.where,
         )
-    return origin if origin.position is not None else replace(origin, marks=())
+    return origin if origin.position is not None else replace(origin, partition=())
 
 
 def _record(df: DataFrame, origin: Origin) -> Column:
     """A record as text."""
-    names = [sink.quoted(name) for name in df.columns if name not in origin.hidden]
+    names = [sink.quoted(name) for name in df.columns if name != origin.column]
     record = F.to_json(F.expr(f"struct({', '.join(names)})"), json_options()) if names else F.lit("{}")
-    return record if origin.malformed is None else F.coalesce(origin.malformed, record)
+    return record if origin.malformed is None else F.coalesce(F.expr(origin.malformed), record)
 
 
 def as_json(columns: Sequence[Column]) -> Column:

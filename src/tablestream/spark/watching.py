@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from tablestream.connectors import sink
-from tablestream.connectors.files import json_sql
+from tablestream.connectors.json_text import json_sql
 from tablestream.connectors.sink import literal
 from tablestream.data_text import LEFT_OUT
 from tablestream.errors import ExpressionError, PlanError

@@ -13,7 +13,8 @@ from pyspark.sql import types as T
 
 from tablestream.arguments import check_known
 from tablestream.calling import user_line
-from tablestream.connectors.kafka import KAFKA, with_kafka_note
+from tablestream.connectors.kafka import KAFKA, kafka_origin
+from tablestream.connectors.source import with_origin
 from tablestream.errors import ArgumentError
 
 Like = Literal["files", "kafka"]
@@ -66,7 +67,7 @@ def frame(spark: SparkSession, schema: T.StructType | str, *, like: Like = "file
     if like == "files":
         return declared
     kafka = declared.withColumn(KAFKA, F.lit(None).cast(_OF_KAFKA))
-    return with_kafka_note(kafka, "drop")
+    return with_origin(kafka, KAFKA, kafka_origin("drop"))
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,8 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.connectors.files import noted
-from tablestream.connectors.kafka import KAFKA
 from tablestream.connectors.sink import literal, quoted
 from tablestream.errors import ArgumentError, PlanError
 from tablestream.spark.columns import sql_type
@@ -52,8 +51,8 @@ class Piped:
         """Let rows wait for the next micro-batch."""
         own = (
             self._given.names
-            if self._kafka is None
-            else [one for one in self._given.names if one != self._kafka]
+            if self._known is None
+            else [one for one in self._given.names if one != self._known]
         )
         names, given = named(rows, own)
         table = typed(self.spark, self._schema, names, given)
@@ -66,7 +65,7 @@ class Piped:
         schema = T.StructType([*self._schema, T.StructField(_ARRIVAL, T.LongType())])
         rows = frame_of_table(self.spark, pa.concat_tables(self.waiting), schema)
         columns = [
-            f"{self._of_kafka(now)} AS {quoted(one.name)}" if one.name == self._kafka else quoted(one.name)
+            f"{self._made(now)} AS {quoted(one.name)}" if one.name == self._known else quoted(one.name)
             for one in self._given
         ]
         if _FILE not in self._given.names:
@@ -96,44 +95,50 @@ class Piped:
         return self._frame.given.schema
 
     @cached_property
-    def _kafka(self) -> str | None:
-        """The column with what Kafka knows of a record, if the frame is from Kafka."""
-        found = noted(self._given, KAFKA)
-        return None if found is None else found[0]
+    def _known(self) -> str | None:
+        """The struct in which the source says where a row comes from, if it has one."""
+        column = self._frame.origin.column
+        is_struct = column is not None and isinstance(self._given[column].dataType, T.StructType)
+        return column if is_struct else None
 
     @cached_property
     def _schema(self) -> T.StructType:
-        """The columns that a test may give: those of the frame, and the parts of ``_kafka`` in its place."""
-        own = [T.StructField(one.name, one.dataType) for one in self._given if one.name != self._kafka]
+        """The columns that a test may give: those of the frame, and the fields of that struct in its place."""
+        own = [T.StructField(one.name, one.dataType) for one in self._given if one.name != self._known]
         return T.StructType(
-            own + [T.StructField(f"{self._kafka}.{one.name}", one.dataType) for one in self._parts]
+            own + [T.StructField(f"{self._known}.{one.name}", one.dataType) for one in self._parts]
         )
 
     @cached_property
     def _parts(self) -> Sequence[T.StructField]:
-        if self._kafka is None:
-            return ()
-        kind = self._given[self._kafka].dataType
-        assert isinstance(kind, T.StructType)  # noqa: S101 - `from_kafka` made it
-        return kind.fields
+        kind = None if self._known is None else self._given[self._known].dataType
+        return kind.fields if isinstance(kind, T.StructType) else ()
 
-    def _of_kafka(self, now: str) -> str:
-        """What Kafka knows of a record, where the test does not say it, as SQL."""
+    def _made(self, now: str) -> str:
+        """That struct as SQL: what the test says, and otherwise one source partition, with the records in order."""
         keys = {one.name for one in self.source.key}
-        value = [one.name for one in self._given if one.name not in keys | {self._kafka}]
-        usual = {
-            "topic": literal(self.name),
-            "partition": "0",
-            "offset": _ARRIVAL,
-            "timestamp": now,
-            "tombstone": " AND ".join(f"{quoted(name)} IS NULL" for name in value) or "false",
-        }
+        value = [one.name for one in self._given if one.name not in keys | {self._known}]
         parts = []
         for one in self._parts:
-            said = quoted(f"{self._kafka}.{one.name}")
-            whole = f"coalesce({said}, {usual[one.name]})" if one.name in usual else said
+            said = quoted(f"{self._known}.{one.name}")
+            usual = self._usual(one, now, value)
+            whole = said if usual is None else f"coalesce({said}, {usual})"
             parts.append(f"CAST({whole} AS {sql_type(one.dataType)}) AS {quoted(one.name)}")
         return f"struct({', '.join(parts)})"
+
+    def _usual(self, field: T.StructField, now: str, value: Sequence[str]) -> str | None:
+        """What a field is that the source reads by its name, as SQL."""
+        origin = self._frame.origin
+        usual = {
+            origin.position: _ARRIVAL,
+            origin.time: now,
+            origin.tombstone: " AND ".join(f"{quoted(name)} IS NULL" for name in value) or "false",
+        }
+        usual |= dict.fromkeys(
+            origin.partition or (), literal(self.name) if isinstance(field.dataType, T.StringType) else "0"
+        )
+        its = re.compile(rf"\.`?{re.escape(field.name)}`?\b")
+        return next((sql for text, sql in usual.items() if text is not None and its.search(text)), None)
 
 
 def _of_file(name: str) -> str:

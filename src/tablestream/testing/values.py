@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.calling import user_line
-from tablestream.connectors.files import json_read_options, json_sql
+from tablestream.connectors.json_text import json_read_options, json_sql
 from tablestream.data_text import data_text
 from tablestream.errors import ArgumentError
 from tablestream.spark.analysis import folding
