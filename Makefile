@@ -1,5 +1,5 @@
-# Three commands matter: `make run` shows the library at work, `make check` looks at a change quickly, and
-# `make test` proves it.
+# Four commands matter: `make run` shows the library at work, `make check` looks at a change quickly, `make test` looks for
+# every kind of failure once, and `make test-all` runs everything.
 # ARGS="..." passes options on:  make run ARGS="--json"   make test ARGS="-k joins"   make bench ARGS="--help"
 
 SHELL := /bin/bash
@@ -8,21 +8,22 @@ BIN   := $(VENV)/bin
 CODE  := $(wildcard src tests benchmarks scripts examples)
 ARGS  ?=
 
-# Some processes share the files, each with one Spark session for all of its own: three keep two cores busy, since much of
-# a test with servers is waiting. Files go out in the order of tests/conftest.py, which has the long ones first.
-PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 10
-FAST   := smoke or not (spark or broker or faults or slow)
+# Some processes share the files, each with one Spark session for all of its own. tests/conftest.py says how many this
+# machine feeds, and in which order the files go out: the long ones first.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --durations 10
+FAST   := smoke or not (spark or broker or faults or slow or exhaustive)
+ONCE   := not exhaustive
 # Every Python worker that Spark starts reads the compiled modules; where this is set, it would compile them anew.
 export PYTHONDONTWRITEBYTECODE :=
 BEGAN  := $(shell date +%s)
 TOOK    = @echo "make $@ took $$(( $$(date +%s) - $(BEGAN) )) s."
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo-kafka demo-cdc database check test simulate newest lowest matrix lint bench soak broker docs docs-build \
-    pages format measure-code api api-record dist audit tools licences lock clean env java postgres browser mermaid jars streams connector classes
+.PHONY: help run demo-kafka demo-cdc database check test test-all simulate newest lowest matrix lint bench soak broker docs docs-build \
+    pages format measure-code api api-record dist audit tools licences lock clean env java postgres browser mermaid jars streams connector classes whole-env
 
 help: ## Show the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: env java ## Run the demos: flights joined to tables that change, and to the weather of their time
 	$(BIN)/python -m examples.demo $(ARGS)
@@ -37,9 +38,15 @@ check: env java lint ## Lint, types, import layers, and the quick tests that fin
 	HYPOTHESIS_PROFILE=check $(PYTEST) -m "$(FAST)" $(ARGS)
 	$(TOOK)
 
-test: env java postgres jars streams connector browser mermaid classes lint ## Lint, types, import layers, and all tests
+test: whole-env lint ## Lint, types, import layers, and the tests that find every kind of failure once
+	HYPOTHESIS_PROFILE=once $(PYTEST) -m "$(ONCE)" $(ARGS)
+	$(TOOK)
+
+test-all: whole-env lint ## The same with all tests: every case of every rule, and long random runs
 	$(PYTEST) $(ARGS)
 	$(TOOK)
+
+whole-env: env java postgres jars streams connector browser mermaid classes
 
 simulate: env ## Simulate queries with faults: ARGS="--seeds 1000", "--seconds 600" or "--seed 7"
 	$(BIN)/python -m tests.simulation --processes 2 $(ARGS)

@@ -56,6 +56,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
+from tests import machine
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -108,6 +110,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("check", settings.get_profile("ci"), max_examples=10)
+settings.register_profile("once", settings.get_profile("ci"), max_examples=20)
 settings.register_profile("thorough", settings.get_profile("ci"), max_examples=2000, derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
@@ -115,6 +118,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 #: themselves carry the mark in their file.
 FIXTURES = {"spark": {"spark"}, "broker": {"broker", "secured", "postgres"}, "slow": {"site"}}
 FAULTS, DEMO = Path(__file__).parent / "faults", Path(__file__).parent / "demo"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Say how many processes ``--numprocesses auto`` starts."""
+    return machine.processes(machine.cores(), machine.memory())
 
 
 def needs_spark(item: pytest.Item) -> bool:
@@ -138,7 +147,7 @@ def place(item: pytest.Item) -> int:
     """Give a test's place in the order of one process: plain tests, those with Spark, and of these the longest."""
     if not needs_spark(item):
         return 0
-    return 2 if any(item.get_closest_marker(mark) for mark in ("faults", "slow")) else 1
+    return 2 if any(item.get_closest_marker(mark) for mark in ("faults", "slow", "exhaustive")) else 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

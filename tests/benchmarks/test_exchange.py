@@ -28,7 +28,7 @@ def test_stages_pass_on_what_they_get(tmp_path: Path) -> None:
     assert {name: stage.run() for name, stage in measured.items()} == rows
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_every_stage_has_a_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = costs(prepare(WORKLOAD, tmp_path), repeats=1)
     assert len(found) == 8

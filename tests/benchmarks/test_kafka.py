@@ -29,6 +29,7 @@ JARS = Path(__file__).parent.parent.parent / ".jars"
 WORKLOAD = Workload(1_200, 100, 120, 25, micro_batches=3)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.broker
 @pytest.mark.parametrize("name", ["kafka", "kafka-streams"])
 def test_the_last_values_in_the_target_are_those_of_batch_sql(

@@ -49,6 +49,7 @@ def test_a_growing_table_has_new_items_and_moves_of_earlier_ones_in_equal_parts(
     assert pc.max(customers["ts"]).as_py() < pc.min(logs[0]["ts"]).as_py()
 
 
+@pytest.mark.exhaustive
 def test_a_fan_out_reaches_every_left_row_once(spark: SparkSession, tmp_path: Path) -> None:
     folder = prepare_fan_out(FanOut(400, 1, 1), tmp_path)
     run = load("fan-out")(spark, Task("fan-out", str(folder), str(tmp_path / "run"), "", 1))
@@ -59,6 +60,7 @@ def test_a_fan_out_reaches_every_left_row_once(spark: SparkSession, tmp_path: Pa
     assert [one.changes_out for one in run.small_micro_batches] == [400]
 
 
+@pytest.mark.exhaustive
 def test_every_change_of_a_growing_table_is_answered_once(spark: SparkSession, tmp_path: Path) -> None:
     folder = prepare_growing(Growing(400, 2), tmp_path)
     run = load("growth")(spark, Task("growth", str(folder), str(tmp_path / "run"), "", 2))

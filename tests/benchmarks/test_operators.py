@@ -103,7 +103,7 @@ def _largest(rows: dict[int, int]) -> list[int | None]:
     return (sorted(rows.values(), reverse=True) + [None] * 3)[:3]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_command_prints_rates_ratios_and_sizes(capsys: pytest.CaptureFixture[str]) -> None:
     options = "--rows 300 --micro-batches 2 --repeats 1 --keys 5 --inside 4 --gone 10 --waiting 50"
     main(f"{options} --changes 5 --buffered 2 --group-rows 50".split())

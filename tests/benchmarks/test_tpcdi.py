@@ -86,6 +86,7 @@ def test_trades_find_every_kind_of_version(database: duckdb.DuckDBPyConnection) 
     assert states == 2
 
 
+@pytest.mark.exhaustive
 def test_trades_find_what_duckdb_finds_for_their_time(
     spark: SparkSession, folder: Path, database: duckdb.DuckDBPyConnection
 ) -> None:
@@ -98,7 +99,7 @@ def test_trades_find_what_duckdb_finds_for_their_time(
     assert changes > 2 * 600  # each trade twice, and corrections
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_contestant_compares_what_it_wrote(spark: SparkSession, tmp_path: Path, folder: Path) -> None:
     task = Task("tpcdi-trades", str(folder), str(tmp_path), jars="", micro_batches=3)
     run = load("tpcdi-trades")(spark, task)

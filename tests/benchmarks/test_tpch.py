@@ -123,6 +123,7 @@ def test_every_change_has_a_time_of_its_own_and_files_follow_each_other(folder: 
     assert set(times.values()) == {1}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", QUERIES)
 def test_queries_give_what_duckdb_gives(spark: SparkSession, folder: Path, name: str) -> None:
     query = QUERIES[name]
@@ -139,6 +140,7 @@ def test_queries_give_what_duckdb_gives(spark: SparkSession, folder: Path, name:
             assert str(of.types[of.columns.index("revenue")]) == "DECIMAL(38,4)"
 
 
+@pytest.mark.exhaustive
 def test_a_contestant_says_how_many_rows_are_not_those_of_duckdb(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -113,7 +113,7 @@ def steps_of(rows: list[Any]) -> list[tuple[set[Row], set[Row]]]:
     ("capture", "database", "every"),
     [
         ("plain3", "database", 3),
-        pytest.param("interrupted_plain3", "interrupted_database", 1, marks=pytest.mark.slow),
+        pytest.param("interrupted_plain3", "interrupted_database", 1, marks=pytest.mark.exhaustive),
     ],
 )
 def test_the_join_is_what_the_database_had(

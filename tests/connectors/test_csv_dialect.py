@@ -127,6 +127,7 @@ def test_null_and_an_empty_text_are_told_apart_by_quotes(read: Read, tmp_path: P
     assert tuple(again) == (None, None, "NULL", None)
 
 
+@pytest.mark.exhaustive
 def test_line_ends_of_every_kind_are_read(read: Read, tmp_path: Path) -> None:
     r"""What the page on reading files says of blank lines, of \r\n within quotes, and of a last carriage return."""
     directory = tmp_path / "log"
@@ -144,6 +145,7 @@ def test_line_ends_of_every_kind_are_read(read: Read, tmp_path: Path) -> None:
     assert [row.id for row in read(directory, options={"lineSep": "\r"})] == [1, 2]
 
 
+@pytest.mark.exhaustive
 def test_an_open_quote_reaches_to_the_end_of_the_file_and_lacks_fields(read: Read, tmp_path: Path) -> None:
     directory = tmp_path / "log"
     directory.mkdir()
@@ -165,6 +167,7 @@ def test_options_of_the_user_win(read: Read, tmp_path: Path) -> None:
     assert str(rows[0].b) == "1.50"
 
 
+@pytest.mark.exhaustive
 def test_another_quote_is_doubled_as_well(read: Read, tmp_path: Path) -> None:
     directory = tmp_path / "log"
     directory.mkdir()

@@ -12,6 +12,7 @@ import pytest
 import tablestream as ts
 from tablestream.connectors.files import from_files
 from tablestream.errors import ArgumentError, QueryFailedError
+from tests.marks import quick_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +54,7 @@ def ran(tmp_path: Path) -> Ran:
     return run
 
 
-@pytest.mark.parametrize("format_", ["json", "csv", "parquet"])
+@pytest.mark.parametrize("format_", quick_first(["json", "csv", "parquet"]))
 def test_each_record_is_read_once_whatever_its_file_and_directory_are_called(
     spark: SparkSession, tmp_path: Path, ran: Ran, format_: Literal["json", "csv", "parquet"]
 ) -> None:

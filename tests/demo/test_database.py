@@ -56,6 +56,7 @@ class TestDemo:
         assert "Every state was one of the database's, in their order." in told
         assert max(map(len, said.getvalue().splitlines())) <= 80
 
+    @pytest.mark.exhaustive
     @pytest.mark.usefixtures("connector")
     def test_ctrl_c_ends_all_that_was_started(self, tmp_path: Path) -> None:
         command = [sys.executable, "-m", "examples.database", "--output", str(tmp_path), "--jars", str(JARS)]
@@ -78,6 +79,7 @@ class TestDemo:
 class TestTutorial:
     pytestmark = FULL
 
+    @pytest.mark.exhaustive
     @pytest.mark.usefixtures("connector")
     def test_the_blocks_run_and_show_what_the_page_shows(self, tmp_path: Path) -> None:
         """Statements go to the shop, and what the page shows of the report appears in it."""

@@ -41,6 +41,7 @@ def test_the_maintained_table_is_the_batch_join(spark: SparkSession, tmp_path: P
     assert log.filter(pl.col("_change_type") == "delete").height > 0
 
 
+@pytest.mark.exhaustive
 def test_the_mailing_list_is_the_batch_computation_by_both_joins(spark: SparkSession, tmp_path: Path) -> None:
     options = DemoOptions(tmp_path / "demo", micro_batches=2, scale=0.016)
     file = io.StringIO()
@@ -71,6 +72,7 @@ def test_departures_meet_the_weather_of_their_time(spark: SparkSession, tmp_path
     assert summary["counts"]["departures told before the last word on their weather"] > 500
 
 
+@pytest.mark.exhaustive
 def test_readings_that_come_after_the_grace_are_missing_and_that_is_told(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -93,6 +95,7 @@ def test_readings_that_come_after_the_grace_are_missing_and_that_is_told(
     assert f"{expired:,} readings came later than the history, and were left out." in result.lines()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.spark
 def test_ctrl_c_stops_the_query_and_ends_with_130(tmp_path: Path) -> None:
     arguments = ["--scale", "0.002", "--micro-batches", "20", "--output", str(tmp_path / "demo"), "--json"]

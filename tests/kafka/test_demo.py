@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
+import pytest
+
 from examples.demo.display import TextDisplay
 from examples.demo.holdings_kafka import run
 from examples.demo.run import DemoOptions, prepare
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from tests.kafka.topics import Topics
 
 
+@pytest.mark.exhaustive
 def test_the_table_read_from_the_topic_is_the_batch_computation(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:

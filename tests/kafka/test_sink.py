@@ -16,6 +16,7 @@ from tablestream.errors import ArgumentError, SessionSettingError
 from tests.kafka.registry import schema_registry
 from tests.kafka.test_source import CANARY, START, START_MS, changes, position, read
 from tests.kafka.topics import Record, Topics, by_key, record
+from tests.marks import quick_first
 from tests.spark.change_logs import ALL, run
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ def test_final_changes_are_a_record_for_each_key_and_micro_batch(
     assert [said(one)[2:] for one in written] == [(0, 0), (1, 0)]
 
 
+@pytest.mark.exhaustive
 def test_rows_before_and_late_versions_stay_out(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     source, images, latest = topics.make("in"), topics.make("images"), topics.make("latest")
     log = [position("a", "ACME", 1, seconds=5), position("a", "ACME", 2, seconds=3), position("a", seconds=6)]
@@ -154,6 +156,7 @@ def test_records_of_streams_and_rejected_ones_are_written_too(
     assert told["malformed"]["value"] == "{"
 
 
+@pytest.mark.exhaustive
 def test_a_stream_s_key_with_a_null_part_is_a_key(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
@@ -216,7 +219,7 @@ def test_json_keys_and_values_come_back(spark: SparkSession, topics: Topics, tmp
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["plain", "confluent", "the latest of a subject"])
+@pytest.mark.parametrize("kind", quick_first(["plain", "confluent", "the latest of a subject"]))
 def test_avro_keys_and_values_come_back(
     spark: SparkSession, topics: Topics, tmp_path: Path, kind: str
 ) -> None:
@@ -298,6 +301,7 @@ def test_a_row_that_would_read_as_a_delete_ends_the_query(
     assert topics.read(target) == []
 
 
+@pytest.mark.exhaustive
 def test_a_group_without_a_name_has_no_text_as_its_key(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
@@ -378,6 +382,7 @@ def test_a_repeated_micro_batch_is_written_again_and_left_out_by_who_reads(
     assert len(stream.rows()) == len(log)
 
 
+@pytest.mark.exhaustive
 def test_a_query_with_a_new_checkpoint_writes_no_repeats(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
@@ -413,6 +418,7 @@ def test_two_outputs_of_a_query_are_two_writers(spark: SparkSession, topics: Top
     assert writers[0] != writers[1]
 
 
+@pytest.mark.exhaustive
 def test_records_of_others_pass_and_the_operators_behind_are_as_ever(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:

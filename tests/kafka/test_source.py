@@ -13,6 +13,7 @@ import tablestream as ts
 from tablestream.errors import ArgumentError, PlanError, ReservedNameError, SessionSettingError
 from tests.kafka.registry import schema_registry
 from tests.kafka.topics import Record, Topics, record
+from tests.marks import repeat
 from tests.spark.change_logs import ALL, run
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ def test_spark_s_own_frame_of_a_topic_has_the_same_order(
     ]
 
 
+@pytest.mark.exhaustive
 def test_what_kafka_knows_of_a_record_can_be_columns(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
@@ -114,6 +116,7 @@ def test_what_kafka_knows_of_a_record_can_be_columns(
     assert rows[1][2] is None
 
 
+@pytest.mark.exhaustive
 def test_key_and_value_may_have_a_name_in_common_which_is_the_key_s(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
@@ -125,6 +128,7 @@ def test_key_and_value_may_have_a_name_in_common_which_is_the_key_s(
     assert changes(sink, "id", "price", "_change_type") == [(1, 1.5, "upsert"), (1, None, "delete")]
 
 
+@pytest.mark.exhaustive
 def test_a_row_is_also_deleted_where_the_user_says_so(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
@@ -155,6 +159,7 @@ def test_a_tombstone_deletes_though_time_and_sequence_were_in_the_value(
     ]  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_several_topics_in_one_table_and_several_tables_in_a_plan(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
@@ -174,6 +179,7 @@ def test_several_topics_in_one_table_and_several_tables_in_a_plan(
     ]
 
 
+@pytest.mark.exhaustive
 def test_an_empty_topic_gives_nothing_until_something_comes(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
@@ -187,7 +193,12 @@ def test_an_empty_topic_gives_nothing_until_something_comes(
 
 
 @pytest.mark.parametrize(
-    ("offsets", "first", "later"), [("earliest", [1, 2, 3], [4]), ("latest", [], [4]), ({0: 2}, [3], [4])]
+    ("offsets", "first", "later"),
+    [
+        ("earliest", [1, 2, 3], [4]),
+        repeat(pytest.param("latest", [], [4])),
+        repeat(pytest.param({0: 2}, [3], [4])),
+    ],
 )
 def test_where_a_query_begins(
     spark: SparkSession, topics: Topics, tmp_path: Path, offsets: Any, first: list[int], later: list[int]

@@ -104,6 +104,7 @@ def test_a_table_is_the_state_of_its_output(spark: SparkSession, database: Datab
     assert len(database.rows("TABLE tablestream_marks")) == 2
 
 
+@pytest.mark.exhaustive
 def test_alone_every_change_and_images_before_it_do_as_well(
     spark: SparkSession, database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -104,7 +104,7 @@ def everywhere(*ids: int) -> dict[str, list[int]]:
     return {kind: list(ids) for kind in KINDS}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_checkpoint_or_targets_that_were_restored_are_refused_until_they_are_settled(
     delta_spark: SparkSession, database: Database, tmp_path: Path
 ) -> None:

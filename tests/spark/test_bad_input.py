@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 import tablestream as ts
 from tablestream.errors import QueryFailedError
+from tests.marks import quick_first
 from tests.spark.change_logs import ALL, START, ChangeLog, run
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def test_csv_is_read_with_the_same_modes(spark: SparkSession, tmp_path: Path) ->
     assert [row.record for row in apart.rows() if row.reason == "malformed"] == [CSV[4], CSV[5]]
 
 
-@pytest.mark.parametrize("header", [False, True])
+@pytest.mark.parametrize("header", quick_first([False, True]))
 def test_a_header_that_nobody_announced_is_the_first_malformed_row(
     spark: SparkSession, tmp_path: Path, header: bool
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_malformed_row_ends_the_query(spark: SparkSession, log: ChangeLog, tmp
     assert ts.to_memory("bad fail").rows() == []
 
 
+@pytest.mark.exhaustive
 def test_an_empty_parquet_file_that_comes_later_ends_the_query_and_is_read_when_it_is_complete(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -161,6 +163,7 @@ def test_an_empty_parquet_file_that_comes_later_ends_the_query_and_is_read_when_
     assert work() == [1, 2]
 
 
+@pytest.mark.exhaustive
 def test_a_frame_of_another_reader_tells_malformed_rows_by_sparks_column(
     spark: SparkSession, log: ChangeLog, tmp_path: Path
 ) -> None:
@@ -174,6 +177,7 @@ def test_a_frame_of_another_reader_tells_malformed_rows_by_sparks_column(
     assert (4, "d", None) in [(row.id, row.part, row.price) for row in kept.rows()]
 
 
+@pytest.mark.exhaustive
 def test_a_renamed_column_of_malformed_rows_keeps_its_mode(
     spark: SparkSession, log: ChangeLog, tmp_path: Path
 ) -> None:
@@ -186,7 +190,7 @@ def test_a_renamed_column_of_malformed_rows_keeps_its_mode(
     assert len(kept.rows()) == 2
 
 
-@pytest.mark.parametrize("compat", [None, "kafka-streams"])
+@pytest.mark.parametrize("compat", quick_first(["kafka-streams", None]))
 def test_times_before_1970_are_refused_in_compat_only(
     spark: SparkSession, tmp_path: Path, compat: Any
 ) -> None:

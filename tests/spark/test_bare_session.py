@@ -19,6 +19,7 @@ import pytest
 
 import tablestream
 from tests.conftest import QUICK_JAVA
+from tests.marks import quick_first
 
 PROGRAM = Path(__file__).with_name("bare_session.py")
 SECONDS = 600  # a deadline that a loaded machine does not reach
@@ -66,7 +67,7 @@ def run_bare(directory: Path, *arguments: str) -> str:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("kind", ["classic", "connect"])
+@pytest.mark.parametrize("kind", quick_first(["classic", "connect"]))
 def test_a_program_without_any_setting_runs(tmp_path: Path, kind: str) -> None:
     """Its session stays as it was, and a restart with other settings keeps the number of partitions."""
     errors = run_bare(tmp_path, kind, str(tmp_path / "data"))

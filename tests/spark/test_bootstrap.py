@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 import tablestream as ts
 from tablestream.errors import ArgumentError, PlanChangedError, PlanError
 from tablestream.spark import bootstrap
+from tests.marks import quick_first
 from tests.spark.change_logs import START, ChangeLog, run
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def order(number: int, customer: str, op: str = "u") -> dict[str, Any]:
     return {"id": number, "customer": customer, "amount": -number, "op": op, "ts": START + number}
 
 
+@pytest.mark.exhaustive
 def test_two_bootstraps_show_no_half_row_and_the_logs_follow(shop: Shop, spark: SparkSession) -> None:
     """Each row of the join appears once, as it is after both; then the log's changes, each for itself."""
     shop.orders_log.add([order(1, "c"), order(1, "d"), order(2, "a", "d")])
@@ -125,6 +127,7 @@ def test_a_failure_in_the_first_micro_batch_reads_the_same_rows_again(shop: Shop
     assert Counter(shop.changes(0)) == Counter((n, n * 10, NAMES[n % 3]) for n in range(30))
 
 
+@pytest.mark.exhaustive
 def test_kept_rows_have_no_dictionaries_which_distinct_keys_would_fill_for_nothing(shop: Shop) -> None:
     shop.run(shop.orders().to(shop.sink))
     groups = [pq.read_metadata(file).row_group(0) for file in shop.kept]
@@ -153,6 +156,7 @@ def test_a_driver_that_ends_while_it_writes_starts_again(
     assert [row["id"] for row in shop.sink.rows()] == [100]
 
 
+@pytest.mark.exhaustive
 def test_rows_of_a_start_that_failed_are_not_those_of_the_next(shop: Shop) -> None:
     """The next one may read the log from another place, and the rows in another way."""
     checkpoint = shop.directory / "checkpoint"
@@ -164,7 +168,7 @@ def test_rows_of_a_start_that_failed_are_not_those_of_the_next(shop: Shop) -> No
     assert sorted(row["id"] for row in shop.sink.rows()) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("name", ["hash", "count", "a.b"])
+@pytest.mark.parametrize("name", quick_first(["hash", "count", "a.b"]))
 def test_keys_that_are_there_twice_are_named_whatever_their_name_and_type(
     shop: Shop, spark: SparkSession, name: str
 ) -> None:
@@ -182,6 +186,7 @@ def test_keys_that_are_there_twice_are_named_whatever_their_name_and_type(
     assert sorted(row["v"] for row in shop.sink.rows()) == [1, 2, 3]
 
 
+@pytest.mark.exhaustive
 def test_a_copied_checkpoint_does_not_read_its_rows_again(shop: Shop) -> None:
     """Before the second micro-batch Spark refuses the copy: it knows the files by their old place."""
     shop.run(shop.orders().materialize().to(shop.sink))
@@ -280,6 +285,7 @@ def test_a_bootstrap_comes_before_records_in_any_order_and_is_not_held_back(
     assert Counter(shop.changes(0)) == Counter((n, n * 10, NAMES[n % 3]) for n in range(30))
 
 
+@pytest.mark.exhaustive
 def test_rows_arrive_as_they_are_whatever_the_session_says_of_parquet(
     spark: SparkSession, tmp_path: Path
 ) -> None:

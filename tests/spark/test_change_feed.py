@@ -86,6 +86,7 @@ def test_a_preimage_that_is_not_the_row_of_the_table_ends_the_query(
         follow()
 
 
+@pytest.mark.exhaustive
 def test_a_change_of_an_unknown_type_or_without_a_time_ends_the_query(
     spark: SparkSession, tmp_path: Path
 ) -> None:

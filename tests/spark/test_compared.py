@@ -126,6 +126,7 @@ def test_a_pair_is_compared_exactly_if_a_type_holds_both(kinds: dict[str, T.Data
         assert common_type(kinds[other], kinds[one]) == found
 
 
+@pytest.mark.exhaustive
 def test_no_pair_of_types_makes_one_key_of_two(spark: SparkSession, kinds: dict[str, T.DataType]) -> None:
     """Neighbours, limits and random values of each type; the zone has no 30th of December 2011."""
     columns = {}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.marks import quick_first
 from tests.spark.deployment import CLUSTER, CONNECT, STANDALONE, run_plan
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def ordinary(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
     return directory
 
 
-@pytest.mark.parametrize("deployment", [CONNECT, CLUSTER, STANDALONE])
+@pytest.mark.parametrize("deployment", quick_first([CONNECT, STANDALONE, CLUSTER], 2))
 def test_a_deployment_gives_the_changes_of_a_local_session(
     ordinary: Path, tmp_path: Path, deployment: str
 ) -> None:

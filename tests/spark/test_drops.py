@@ -102,6 +102,7 @@ def test_an_operator_names_the_record_it_dropped_and_its_rules_fail_nothing(
     assert "Example: key (left out), orders, row 2. " in null
 
 
+@pytest.mark.exhaustive
 def test_a_query_that_is_started_by_hand_is_warned_of_by_a_listener(
     spark: SparkSession, log: ChangeLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -155,6 +156,7 @@ class Unsettled(KeyedSink):
         raise TargetError(f"There is {data_text('a secret')}.")
 
 
+@pytest.mark.exhaustive
 def test_a_target_that_is_settled_before_the_query_starts_shows_no_values_either(
     spark: SparkSession, log: ChangeLog, tmp_path: Path
 ) -> None:

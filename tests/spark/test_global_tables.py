@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.exhaustive
 def test_the_changes_are_those_of_the_distributed_join(spark: SparkSession, tmp_path: Path) -> None:
     schema = "id int, to int, v int, ts bigint"
     log = ChangeLog(tmp_path / "log", schema)

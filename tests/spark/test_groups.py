@@ -185,6 +185,7 @@ def test_functions_of_the_user_as_kafka_streams_calls_them(
     assert [n for client, n, _ in shown["n"] if client == "a"] == [1, 3, 2, 6, 0, 10]
 
 
+@pytest.mark.exhaustive
 def test_groups_join_and_are_grouped_again(spark: SparkSession, log: ChangeLog, tmp_path: Path) -> None:
     """Positions, counted by client, joined to the positions, counted by that count."""
     table = positions(log, spark)
@@ -210,6 +211,7 @@ def test_groups_join_and_are_grouped_again(spark: SparkSession, log: ChangeLog, 
     assert len(final.rows()) < len(every.rows())
 
 
+@pytest.mark.exhaustive
 def test_a_group_with_many_aggregates_of_many_columns_runs(spark: SparkSession, tmp_path: Path) -> None:
     """Pickled, their round has more than the megabyte from which Spark sends a function as a broadcast variable."""
     names = [f"c{number}" for number in range(120)]
@@ -281,6 +283,7 @@ def test_what_does_not_fit_ends_the_query_and_names_code_operator_line_column_an
     assert [int(row.total) for row in sink.rows()] == [900_000 * (10**13 if kind == "sum" else 1)]
 
 
+@pytest.mark.exhaustive
 def test_the_end_of_the_year_9999_in_new_york_goes_through_groups(
     spark: SparkSession, tmp_path: Path
 ) -> None:

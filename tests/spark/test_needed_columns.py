@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 import tablestream as ts
 from tablestream import functions as tf
+from tests.marks import quick_first
 from tests.spark.change_logs import ChangeLog, run
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 CLIENTS = "id int, name string, city string, visits int, notes map<string, string>"
 
 
-@pytest.mark.parametrize("compat", [None, "kafka-streams"])
+@pytest.mark.parametrize("compat", quick_first([None, "kafka-streams"]))
 def test_an_update_of_a_column_that_no_result_has_changes_nothing(
     spark: SparkSession, tmp_path: Path, compat: Any
 ) -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import polars as pl
+import pytest
 
 import tablestream as ts
 from tests.spark.change_logs import START, run
@@ -30,6 +31,7 @@ def write(path: Path, number: int, rows: pl.DataFrame) -> None:
     os.utime(path / f"{number}.parquet", (START + number, START + number))
 
 
+@pytest.mark.exhaustive
 def test_a_million_changes_of_one_row_and_a_million_rows_that_point_at_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:

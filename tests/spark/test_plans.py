@@ -13,6 +13,7 @@ import pytest
 
 import tablestream as ts
 from tablestream.topology.nodes import Node, OneToMany
+from tests.marks import quick_first
 from tests.plans.catalogue import has_a, never_b_a, without_b
 from tests.plans.comparing import assert_once_per_key_and_step, by_step_and_key
 from tests.plans.engine import Output, Step
@@ -125,7 +126,7 @@ def steps(table: ts.Table | ts.Stream, sink: MemorySink) -> list[Step]:
     return found
 
 
-@pytest.mark.parametrize("compat", [False, True], ids=["default", "compat"])
+@pytest.mark.parametrize("compat", quick_first([False, True]), ids=["default", "compat"])
 def test_plans_give_what_their_reference_operators_give(
     spark: SparkSession, tmp_path: Path, *, compat: bool
 ) -> None:

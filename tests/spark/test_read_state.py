@@ -285,6 +285,7 @@ def test_the_command_prints_a_table(query: Query, monkeypatch: pytest.MonkeyPatc
     assert "Tables that can be read: table." in result.stderr
 
 
+@pytest.mark.exhaustive
 def test_the_command_starts_a_spark_of_its_own(query: Query) -> None:
     query.log.add([at("T", "a", 1, 1)])
     query.run(query.table("T", "table").materialize(name="kept"))

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 import tablestream as ts
 from tablestream.connectors.memory import MemorySink
 from tablestream.errors import ArgumentError, CheckpointMovedError, PlanChangedError, SessionSettingError
+from tests.marks import repeat
 from tests.spark.change_logs import ALL, START, ChangeLog, run
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ def test_a_changed_plan_is_refused(spark: SparkSession, log: ChangeLog, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("spark.sql.session.timeZone", "Asia/Tokyo"), ("spark.sql.ansi.enabled", "false")]
+    ("name", "value"),
+    [("spark.sql.session.timeZone", "Asia/Tokyo"), repeat(pytest.param("spark.sql.ansi.enabled", "false"))],
 )
 def test_a_session_that_computes_other_values_is_refused(
     spark: SparkSession, log: ChangeLog, tmp_path: Path, name: str, value: str
@@ -123,6 +125,7 @@ def test_a_session_that_computes_other_values_is_refused(
         spark.conf.set(name, str(before))
 
 
+@pytest.mark.exhaustive
 def test_settings_that_were_not_stored_are_not_compared(
     spark: SparkSession, log: ChangeLog, tmp_path: Path
 ) -> None:
@@ -148,6 +151,7 @@ def test_what_holds_no_state_may_change(spark: SparkSession, log: ChangeLog, tmp
     assert {row.id: row.more for row in other.rows()} == {n: n * 3 + 1 for n in range(5)}
 
 
+@pytest.mark.exhaustive
 def test_what_waits_for_an_output_is_part_of_the_plan(
     spark: SparkSession, log: ChangeLog, tmp_path: Path
 ) -> None:
@@ -233,6 +237,7 @@ def test_a_moved_checkpoint_is_refused_until_it_is_relocated(
     assert ts.read_state(spark, new, "rows_filter_select").count() == 5
 
 
+@pytest.mark.exhaustive
 def test_another_path_to_the_same_checkpoint_is_no_move(
     spark: SparkSession, log: ChangeLog, tmp_path: Path
 ) -> None:

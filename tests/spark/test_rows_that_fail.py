@@ -17,6 +17,7 @@ from tablestream.spark.failing import Risk
 from tablestream.spark.plan import lowered
 from tablestream.spark.source_risks import asked
 from tablestream.testing import Driver, frame
+from tests.marks import quick_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +55,7 @@ VIEWS: dict[str, Callable[[ts.Table], ts.Table]] = {
 }
 
 
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("view", quick_first(VIEWS))
 def test_a_value_that_fails_is_null_or_its_row_leaves_the_table(spark: SparkSession, view: str) -> None:
     table = VIEWS[view](texts(spark))
     later = [(1, "x", 1)]
@@ -71,7 +72,7 @@ def test_a_value_that_fails_is_null_or_its_row_leaves_the_table(spark: SparkSess
     assert '"txt":"abc"' in rejected[0][-1]
 
 
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("view", quick_first(VIEWS))
 def test_an_error_names_table_expression_key_place_and_row(spark: SparkSession, view: str) -> None:
     driver = Driver(VIEWS[view](texts(spark)))
     driver.pipe("texts", ROWS)
@@ -109,6 +110,7 @@ def test_expressions_of_a_source(spark: SparkSession) -> None:
         driver.run()
 
 
+@pytest.mark.exhaustive
 def test_conditions_keys_and_groups(spark: SparkSession) -> None:
     table = texts(spark)
     kept = table.filter("CAST(txt AS INT) > 0")
@@ -133,6 +135,7 @@ def test_conditions_keys_and_groups(spark: SparkSession) -> None:
     assert [row[0] for row in outcome(keyed, ROWS, on_error="reject")[0]] == [7, 9]
 
 
+@pytest.mark.exhaustive
 def test_joins(spark: SparkSession) -> None:
     table, other = texts(spark), ts.table(frame(spark, "k int, v int"), "k", name="others")
     joined = table.join(
@@ -176,6 +179,7 @@ def rated(rows: ts.Stream | ts.Table) -> ts.Table:
     return rows.group_by("txt", value=["n"]).aggregate(int, rate, "total int")
 
 
+@pytest.mark.exhaustive
 def test_a_function_of_a_group_that_raises(spark: SparkSession) -> None:
     stream = ts.stream(frame(spark, "id int, txt string, n int"), "id", name="texts")
     batches = [[(1, "a", 5), (2, "a", 0), (3, "b", 0)], [(4, "b", 2), (5, "b", 0), (6, "a", 10)]]
@@ -253,6 +257,7 @@ def test_a_query_that_fails_goes_on_from_its_checkpoint_in_another_way(
     assert [(row.id, row.same) for row in joined.rows()] == [(1, 7), (2, 8), (1, None)]
 
 
+@pytest.mark.exhaustive
 def test_expressions_that_share_a_part_are_asked_one_by_one(spark: SparkSession) -> None:
     """Spark computes what they share beforehand, if it may, where nothing catches its error."""
     shared = {"a": "CAST(txt AS INT) + 1", "b": "CAST(txt AS INT) + 1", "c": "CAST(txt AS INT) + 10 DIV n"}
@@ -295,7 +300,7 @@ def test_a_message_can_leave_the_values_out(spark: SparkSession) -> None:
         assert "abc" not in str(raised.value).partition("SQLSTATE")[0]
 
 
-@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("align", quick_first([False, True]))
 def test_on_error_is_no_part_of_what_a_restart_compares(spark: SparkSession, *, align: bool) -> None:
     table = texts(spark)
     number = table.select(F.expr("CAST(txt AS INT) AS number"), "n", name="numbers")

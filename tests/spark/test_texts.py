@@ -57,6 +57,7 @@ def test_a_row_that_could_not_be_read_may_have_any_bytes() -> None:
     assert said[MALFORMED].to_pylist() == ["\ufffd\ufffd"]
 
 
+@pytest.mark.exhaustive
 def test_a_text_that_is_not_utf_8_ends_the_query_in_every_place(spark: SparkSession) -> None:
     """In a key, a value, a group and an aggregate of the first round, and made between two rounds."""
     read = frame(spark, "id int, raw binary")

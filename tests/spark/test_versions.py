@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from pyspark.sql import functions as F
 
 import tablestream as ts
@@ -27,6 +28,7 @@ def seen(rows: list[Row], *columns: str) -> list[tuple[Any, ...]]:
     return [(*(row[name] for name in columns), time) for row, time in zip(rows, times, strict=True)]
 
 
+@pytest.mark.exhaustive
 def test_versions_grace_order_and_sequences(spark: SparkSession, tmp_path: Path) -> None:
     log = ChangeLog(tmp_path / "log", SCHEMA)
     sinks = {
@@ -117,6 +119,7 @@ def test_versions_grace_order_and_sequences(spark: SparkSession, tmp_path: Path)
     assert counts["highest/sequenced: superseded"] == 3
 
 
+@pytest.mark.exhaustive
 def test_joins_of_histories(spark: SparkSession, tmp_path: Path) -> None:
     log = ChangeLog(tmp_path / "log", SCHEMA)
     by_key, pointing = ts.to_memory("histories by key"), ts.to_memory("histories pointing")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import pytest
+
 import tablestream as ts
 from tablestream.spark import inbox
 from tests.spark.change_logs import ChangeLog, run
@@ -13,7 +15,6 @@ from tests.testing.topologies import MICRO_BATCHES, SCHEMAS, topologies
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
     from pyspark.sql import DataFrame, SparkSession
 
     from tablestream.runtime.rounds import Round
@@ -39,6 +40,7 @@ def driven(spark: SparkSession, shards: int) -> Driver:
     return driver
 
 
+@pytest.mark.exhaustive
 def test_slices_do_not_show(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = driven(spark, SHARDS)
     opened, sliced = inbox.PackedInbox.opened, list[int]()
