@@ -14,10 +14,14 @@ from tablestream.connectors.infinity import AFTER_ALL, BEFORE_ALL
 from tablestream.errors import CaptureError
 from tablestream.operators.captured.capture import CAPTURE, DELETE, FIELDS, PREIMAGE, UPSERT
 from tablestream.operators.captured.captured_table import CapturedTable
-from tablestream.operators.captured.preimages import checked
+from tablestream.operators.captured.feed_checks import check_preimages
 from tablestream.operators.cells import column
 from tablestream.operators.operator import NUMBER, PARENT
+from tablestream.state.cache import NoCache
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS
+from tablestream.state.shard import ShardState
+from tablestream.state.store import MemoryStore
+from tablestream.state.trace import Trace
 from tests.cdc.operators import Shard
 
 Rows = dict[int, int]
@@ -151,6 +155,20 @@ def test_of_several_wrong_preimages_the_first_is_named() -> None:
             feed.run([(2, 0, wrong, 1), (9, 0, other, 1)])
 
 
+def table_of(rows: pl.DataFrame) -> Trace:
+    """The remembered rows of a table."""
+    keys, value = pl.Schema({"_k0": rows.schema["_k0"]}), rows.schema["v"]
+    (spec, *_) = CapturedTable(keys, value, (), follows_moves=False).traces
+    trace = ShardState(MemoryStore(), NoCache(), [spec], "").trace(spec.name)
+    trace.insert(
+        rows.select(
+            rows[name] if name in rows.columns else pl.lit(None, dtype).alias(name)
+            for name, dtype in spec.schema.items()
+        )
+    )
+    return trace
+
+
 def test_the_message_names_only_columns_that_differ() -> None:
     keys, value = pl.Schema({"_k0": pl.Int64()}), pl.Struct({"c0": pl.Float64(), "c1": pl.String()})
     row = {SEQ: 1, KEY_HASH: 7, "_k0": 7, LIVE: True, CAPTURE: {"op": PREIMAGE, "position": "2:0"}}
@@ -161,9 +179,8 @@ def test_the_message_names_only_columns_that_differ() -> None:
     with pytest.raises(
         CaptureError, match=r"table: y was 'b{199}\.\.\. in the feed and is 'a' in the table\."
     ):
-        checked(changes, ["_k0"], ["x", "y"], lambda _: stored)
-    same = stored.with_columns(pl.col("v"))
-    assert checked(same, ["_k0"], ["x", "y"], lambda _: stored).is_empty()
+        check_preimages(changes, ["x", "y"], table_of(stored))
+    assert check_preimages(stored, ["x", "y"], table_of(stored)).is_empty()
 
 
 @pytest.mark.parametrize("time", [253402318799_000_000, AFTER_ALL, BEFORE_ALL])
@@ -177,7 +194,7 @@ def test_the_message_shows_times_beyond_the_years_of_python(time: int) -> None:
     )
     stored = changes.with_columns(v=pl.struct(pl.lit(0).cast(kind).alias("c0")))
     with pytest.raises(CaptureError, match=rf"the key {time}, .*: at was {time} in the feed and is 0 in"):
-        checked(changes, ["_k0"], ["at"], lambda _: stored)
+        check_preimages(changes, ["at"], table_of(stored))
 
 
 def test_the_last_version_again_is_an_error_with_the_check_and_nothing_without() -> None:

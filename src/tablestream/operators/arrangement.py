@@ -27,7 +27,7 @@ import polars as pl
 
 from tablestream.operators.events import bools, by_key, ints, latest, pick, previous, touched_keys
 from tablestream.state.changes import LIVE, ROW_TS, SEQ, STEP, TS, last_rows, number_keys
-from tablestream.state.positions import Bools, Ints, starts
+from tablestream.state.positions import Bools, Ints, stable_order, starts
 from tablestream.state.trace import Trace
 
 _NONE = np.int64(-1)
@@ -49,14 +49,18 @@ class Arrangement:
     row: Ints
 
     @classmethod
-    def of(cls, key: Ints, place: Ints) -> Arrangement:
-        """Sort rows. Of one key, rows at the same place keep their order."""
-        row = by_key(key, place)
+    def of(cls, key: Ints, place: Ints | None = None) -> Arrangement:
+        """Sort rows; of one key, those at one place keep their order. None: they come in the order of places."""
+        row = stable_order(key) if place is None else by_key(key, place)
         return cls(key[row], row)
 
     def only(self, some: Bools) -> Arrangement:
         """The arrangement of some rows."""
         return self if some.all() else Arrangement(self.key[some], self.row[some])
+
+    def dense(self) -> Arrangement:
+        """The same with keys that are numbered from 0 without gaps."""
+        return Arrangement(np.asarray(np.cumsum(self.begins) - 1), self.row)
 
     @cached_property
     def begins(self) -> Bools:

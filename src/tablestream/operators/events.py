@@ -57,6 +57,13 @@ def touched_keys(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     return every[pl.Series(order[first])]
 
 
+def places(numbers: Ints, asked: Ints) -> Ints:
+    """Return where each asked number is among some numbers that differ; -1: nowhere."""
+    place = np.full(int(max(numbers.max(initial=-1), asked.max(initial=-1))) + 1, -1, dtype=np.int64)
+    place[numbers] = np.arange(len(numbers))
+    return place[asked]
+
+
 def chunks(low: Ints, high: Ints, rows: int) -> Iterator[tuple[Ints, Ints]]:
     """Expand half-open ranges of positions, about `rows` positions at a time.
 

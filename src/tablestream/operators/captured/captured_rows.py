@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from tablestream.operators.arrangement import Arrangement, TableRows
 from tablestream.operators.captured.capture import (
     CAPTURE,
     INCREMENTAL,
@@ -16,11 +17,12 @@ from tablestream.operators.captured.capture import (
     is_known,
     snapshot_place,
 )
-from tablestream.operators.events import bools, ints, latest, previous, run_start, same_rows
+from tablestream.operators.events import bools, ints, latest, pick, previous, run_start, same_rows
 from tablestream.operators.operator import Context
 from tablestream.operators.reasons import UNKNOWN_VALUE
-from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
+from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, last_by
 from tablestream.state.positions import Bools, Ints, gather, starts
+from tablestream.state.trace import Trace
 
 #: The columns of a row that are not known; when the log said so; the snapshot that named the row last.
 UNKNOWN, AT, NAMED = "_unknown", "_at", "_named"
@@ -50,8 +52,9 @@ class Rows:
     keys: tuple[str, ...]
 
     @classmethod
-    def of(cls, keys: Sequence[str], stored: pl.DataFrame, changes: pl.DataFrame) -> Rows:
+    def of(cls, trace: Trace, changes: pl.DataFrame) -> Rows:
         """Put the changes behind the rows of the state."""
+        keys = trace.spec.key
         said = pl.col(CAPTURE).struct
         is_read = (said.field("op") == READ) & (said.field("snapshot").fill_null("") != INCREMENTAL)
         position = said.field("position")
@@ -71,11 +74,9 @@ class Rows:
             said.field("moved_to"),
             said.field("transaction"),
         )
-        known = stored.with_columns(pl.lit(0, pl.Int64).alias(SEQ))
-        every = pl.concat([known, arrived], how="diagonal")  # the state has none of the other fields
-        (kid,) = number_keys(KEY_HASH, list(keys), [every])
-        frame = every.with_columns(kid).sort("_kid", SEQ)
-        return cls(frame.drop("_kid"), ints(frame["_kid"]), tuple(keys))
+        table = TableRows.of(trace, arrived)
+        arranged = Arrangement.of(table.key, ints(table.rows[SEQ]))
+        return cls(table.rows[arranged.row], arranged.key, keys)
 
     @property
     def live(self) -> Bools:
@@ -85,9 +86,8 @@ class Rows:
     @property
     def before(self) -> Ints:
         """The position of the row before each change; -1: there is none."""
-        at = np.arange(len(self.kid))
-        last = previous(at, starts(self.kid), np.int64(-1))
-        return np.where((last >= 0) & self.live[last], last, -1)
+        last = Arrangement(self.kid, np.arange(len(self.kid))).before
+        return np.where(pick(self.live, last, np.False_), last, -1)
 
     @property
     def moves(self) -> Bools:
@@ -180,9 +180,7 @@ class Rows:
     def newest(self) -> pl.DataFrame:
         """The last row of each key, if it says something new."""
         wanted = self.changed | bools((self.frame[SEQ] > 0) & self.frame[NAMED].is_not_null())
-        frame = self.frame.with_columns(pl.Series("_wanted", wanted), pl.Series("_kid", self.kid))
-        last = last_by(frame.filter("_wanted"), frame.filter("_wanted")["_kid"])
-        return last.filter(pl.col(SEQ) > 0)
+        return last_by(self.frame.filter(pl.Series(wanted)), pl.Series(self.kid[wanted]))
 
 
 def _numbers(masks: dict[int, Bools]) -> pl.Series:

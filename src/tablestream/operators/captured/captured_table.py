@@ -9,8 +9,8 @@ its position is below one that its topic partition    dropped and counted: the c
 has shown before, or the same and has the number of
 the event in its transaction
 a tombstone behind a change that is repeated          the same
-a preimage of a feed                                  `preimages` checks it
-a second row of its key in a feed                     `unique_keys` ends the query
+a preimage of a feed                                  `check_preimages` holds it to the table
+a second row of its key in a feed                     `check_unique` ends the query
 not the last of its key in a commit, of a feed        dropped
 a delete, and there is no row                         nothing
 the row as it is                                      nothing
@@ -57,8 +57,7 @@ from tablestream.operators.captured.capture import (
     snapshot_place,
 )
 from tablestream.operators.captured.captured_rows import AT, NAMED, UNKNOWN, Rows, filled
-from tablestream.operators.captured.preimages import checked
-from tablestream.operators.captured.unique_keys import check_unique
+from tablestream.operators.captured.feed_checks import check_preimages, check_unique
 from tablestream.operators.events import bools, run_start, touched_keys
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
 from tablestream.operators.reasons import ADDED_COLUMN, REPEATED, UNKNOWN_VALUE
@@ -167,8 +166,8 @@ class CapturedTable(Operator):
         op = pl.col(CONTROL).struct.field("op")
         left = self._fresh(changes, controls, context)
         if self.commits:
-            left = checked(left, tuple(self.keys), self.columns, context.trace(_ROWS).lookup)
-            check_unique(left, tuple(self.keys), context.trace(_ROWS).lookup)
+            left = check_preimages(left, self.columns, context.trace(_ROWS))
+            check_unique(left, context.trace(_ROWS))
             left = self._last_of_commits(left)
         for control in controls.filter(op == TRUNCATE).iter_slices(1):
             at = control[SEQ][0]
@@ -244,26 +243,24 @@ class CapturedTable(Operator):
         if changes.is_empty():
             return
         trace = context.trace(_ROWS)
-        keys = touched_keys([changes.select(KEY_HASH, *self.keys)])
-        rows = Rows.of(tuple(self.keys), trace.lookup(keys), changes)
-        rows = rows.filled(self.columns, context, follows_moves=self.follows_moves)
-        moved = self._moved(keys, rows, context)
-        yield Emission(0, self._emitted(rows, moved))
+        rows = Rows.of(trace, changes).filled(self.columns, context, follows_moves=self.follows_moves)
+        yield Emission(0, self._emitted(rows, self._moved(rows, context)))
         trace.insert(rows.newest())
 
-    def _moved(self, keys: pl.DataFrame, rows: Rows, context: Context) -> Bools:
+    def _moved(self, rows: Rows, context: Context) -> Bools:
         """Whether each row goes to the one shard that knows moved rows; from the row that was moved here on."""
         here = bools(rows.frame["moved_from"].is_not_null())
         if not self.follows_moves:
             return np.zeros(len(here), dtype=bool)
         trace = context.trace(_MOVED_KEYS)
-        stored = trace.lookup(keys).select(KEY_HASH, *self.keys)
+        keys = rows.frame.select(KEY_HASH, *self.keys)
+        stored = trace.lookup(touched_keys([keys])).select(KEY_HASH, *self.keys)
         if stored.is_empty() and not here.any():
             return here
-        known, kid = number_keys(KEY_HASH, list(self.keys), [stored, rows.frame])
+        known, kid = number_keys(KEY_HASH, list(self.keys), [stored, keys])
         since = np.maximum.accumulate(np.where(here, np.arange(len(here)), -1))
         moved = bools(kid.is_in(known.implode())) | (since >= run_start(starts(rows.kid)))
-        new = rows.frame.filter(pl.Series(here)).select(KEY_HASH, *self.keys).unique()
+        new = keys.filter(pl.Series(here)).unique()
         trace.insert(new.with_columns(pl.lit(value=True).alias(LIVE)))
         return moved
 

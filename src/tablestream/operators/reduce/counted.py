@@ -25,13 +25,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from tablestream.operators.arrangement import Arrangement
 from tablestream.operators.cells import cells
 from tablestream.operators.cells import column as column_of
-from tablestream.operators.events import bools, ends, ints, running
+from tablestream.operators.events import bools, ends, ints, pick, places, running
 from tablestream.operators.reduce.collected import hashable, without_minus_zero
 from tablestream.operators.reduce.groups import GroupEvents
 from tablestream.state.changes import FOREIGN_HASH, LIVE, number_keys, stable_hash
-from tablestream.state.positions import MIX, Bools, Ints, starts
+from tablestream.state.positions import MIX, Bools, Ints
 from tablestream.state.trace import Trace, TraceSpec
 
 VALUE_HASH, VALUE, COUNT = "_vh", "_value", "_count"
@@ -52,8 +53,8 @@ class Moved:
         The position of the message among all messages.
     before, after
         How many rows of the group have the value before and after.
-    ids
-        A number for each value of a group.
+    arranged
+        The moves of each value of a group, in their order.
     """
 
     rows: pl.DataFrame
@@ -61,15 +62,14 @@ class Moved:
     at: Ints
     before: Ints
     after: Ints
-    ids: Ints
+    arranged: Arrangement
 
     @property
     def last(self) -> Ints:
         """The positions here of the last move of each value of a group whose count has changed."""
-        order = np.argsort(self.ids, kind="stable")
-        begins, last = starts(self.ids[order]), ends(self.ids[order])
-        differ = self.after[order[last]] != self.before[order[begins]]
-        return np.asarray(order[last][differ])
+        of = self.arranged
+        first, last = of.row[of.begins], of.row[ends(of.key)]
+        return np.asarray(last[self.after[last] != self.before[first]])
 
 
 class OfCounts(ABC):
@@ -167,12 +167,10 @@ def count_values(events: GroupEvents, column: str, trace: Trace) -> Moved:
     rows = moved.drop(_AT, _MOVE, _CELL)
     known = trace.lookup(rows.unique())
     ids, known_ids = (ints(one) for one in number_keys(VALUE_HASH, list(trace.spec.key), [rows, known]))
-    counts = np.zeros(int(ids.max(initial=-1)) + 1, dtype=np.int64)
-    counts[known_ids] = ints(known[COUNT])
-    order = np.argsort(ids, kind="stable")
-    after = np.empty(len(ids), dtype=np.int64)
-    after[order] = running(move[order], starts(ids[order])) + counts[ids[order]]
-    found = Moved(rows, values, at, after - move, after, ids)
+    arranged = Arrangement.of(ids)
+    counts = pick(ints(known[COUNT]), places(known_ids, ids), np.int64(0))
+    after = counts + arranged.by_row(running(move[arranged.row], arranged.begins))
+    found = Moved(rows, values, at, after - move, after, arranged)
     last = found.last
     left = pl.Series(COUNT, after[last], dtype=pl.Int64)
     # With Kafka Streams' defects fewer than no rows may have a value: the next one that has it makes it none.

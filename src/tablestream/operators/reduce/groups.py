@@ -21,8 +21,9 @@ import numpy as np
 import polars as pl
 
 from tablestream.data_text import cut_text
+from tablestream.operators.arrangement import Arrangement
 from tablestream.operators.cells import as_json, cells
-from tablestream.operators.events import bools, by_key, ends, ints, never, previous, touched_keys
+from tablestream.operators.events import bools, ends, ints, never, places, previous, touched_keys
 from tablestream.operators.operator import PARENT, keyed_rows
 from tablestream.operators.reduce.regroup import IS, OLD, WAS
 from tablestream.state.changes import (
@@ -54,8 +55,8 @@ class GroupEvents:
     groups
         What is remembered of each group that has messages: one row per group, in the order of their numbers; null if
         nothing is.
-    group
-        The number of each message's group, from 0.
+    arranged
+        The number of each message's group, from 0, and its position among those that arrived.
     atomic
         Whether a turn is a step.
     keep_empty
@@ -64,7 +65,7 @@ class GroupEvents:
 
     messages: pl.DataFrame
     groups: pl.DataFrame
-    group: Ints
+    arranged: Arrangement
     atomic: bool
     keep_empty: bool = False
 
@@ -88,22 +89,23 @@ class GroupEvents:
         ids, stored_ids = (
             ints(one) for one in number_keys(FOREIGN_HASH, list(group_keys), [arrived, stored])
         )
-        order = by_key(ids, ints(arrived[SEQ]))
-        ids = ids[order]
-        place = np.full(int(max(ids.max(initial=-1), stored_ids.max(initial=-1))) + 1, -1, dtype=np.int64)
-        place[stored_ids] = np.arange(len(stored_ids))
-        begins = starts(ids)
-        found = place[ids[begins]]
+        arranged = Arrangement.of(ids, ints(arrived[SEQ]))
+        found = places(stored_ids, arranged.key[arranged.begins])
         groups = pl.DataFrame([gather(column, found) for column in stored])
-        return cls(arrived[order], groups, np.asarray(np.cumsum(begins) - 1), atomic, keep_empty)
+        return cls(arrived[arranged.row], groups, arranged.dense(), atomic, keep_empty)
 
     def __len__(self) -> int:
         return len(self.group)
 
+    @property
+    def group(self) -> Ints:
+        """The number of each message's group, from 0."""
+        return self.arranged.key
+
     @cached_property
     def first(self) -> Ints:
         """The position of each group's first message."""
-        return np.flatnonzero(starts(self.group))
+        return np.flatnonzero(self.arranged.begins)
 
     @cached_property
     def last(self) -> Ints:
@@ -111,18 +113,18 @@ class GroupEvents:
         return np.flatnonzero(ends(self.group))
 
     @cached_property
+    def _turns(self) -> tuple[Ints, Ints]:
+        return self.arranged.turns(ints(self.messages[STEP if self.atomic else SEQ]))
+
+    @property
     def turn_start(self) -> Ints:
         """The position of each turn's first message."""
-        if not self.atomic:
-            return np.arange(len(self), dtype=np.int64)
-        return np.flatnonzero(starts(self.group, ints(self.messages[STEP])))
+        return self._turns[0]
 
-    @cached_property
+    @property
     def turn_end(self) -> Ints:
         """The position of each turn's last message."""
-        if not self.atomic:
-            return np.arange(len(self), dtype=np.int64)
-        return np.flatnonzero(ends(self.group, ints(self.messages[STEP])))
+        return self._turns[1]
 
     @cached_property
     def removes(self) -> Bools:

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import bools, ints, previous
+from tablestream.operators.arrangement import Arrangement
+from tablestream.operators.events import bools, ints, pick, places
 from tablestream.operators.reduce.groups import GroupEvents
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, number_keys
-from tablestream.state.positions import Bools, Ints, starts
+from tablestream.state.positions import Bools, Ints
 
 #: When a row arrived: it rises within a group. A row that changes gets a new number.
 TURN = "_turn"
@@ -99,16 +100,12 @@ def _before(
     ids = np.concatenate([ints(one) for one in number_keys(KEY_HASH, keys, [stored[touched], new])])
     group = np.concatenate([groups[0][touched], groups[1]])
     rows = ids * (int(group.max(initial=-1)) + 1) + group
-    version = np.concatenate([touched, brought])
-    order = np.argsort(rows, kind="stable")
-    before = np.empty(len(rows), dtype=np.int64)
-    before[order] = previous(version[order], starts(rows[order]), np.int64(-1))
-    return before[len(touched) :]
+    arranged = Arrangement.of(rows)
+    before = pick(np.concatenate([touched, brought]), arranged.before, np.int64(-1))
+    return arranged.by_row(before)[len(touched) :]
 
 
 def group_numbers(groups: pl.DataFrame, rows: pl.DataFrame, group_keys: Sequence[str]) -> Ints:
     """Return the position of each row's group in `groups`, which contains it."""
     ids, row_ids = (ints(one) for one in number_keys(FOREIGN_HASH, group_keys, [groups, rows]))
-    place = np.empty(int(ids.max(initial=-1)) + 1, dtype=np.int64)
-    place[ids] = np.arange(len(ids))
-    return place[row_ids]
+    return places(ids, row_ids)
