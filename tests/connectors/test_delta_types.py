@@ -23,7 +23,8 @@ def struct(ddl: str) -> T.StructType:
     [
         ("INT", "INT"), ("INT", "INT NOT NULL"), ("INT", "BIGINT"), ("TINYINT", "SMALLINT"), ("SMALLINT", "FLOAT"),
         ("INT", "DOUBLE"), ("FLOAT", "DOUBLE"), ("DECIMAL(8,2)", "DECIMAL(10,2)"), ("DECIMAL(8,2)", "DECIMAL(9,3)"),
-        ("INT", "DECIMAL(10,0)"), ("BIGINT", "DECIMAL(21,2)"), ("DECIMAL(9,0)", "INT"), ("DECIMAL(18,0)", "BIGINT"), ("DECIMAL(15,0)", "DOUBLE"),
+        ("INT", "DECIMAL(10,0)"), ("BIGINT", "DECIMAL(21,2)"), ("DECIMAL(9,0)", "INT"),
+        ("DECIMAL(18,0)", "BIGINT"), ("DECIMAL(15,0)", "DOUBLE"),
         ("DECIMAL(2,2)", "DECIMAL(4,3)"),
         ("DATE", "TIMESTAMP_NTZ"),
         ("INT", "STRING"), ("BOOLEAN", "STRING"), ("DATE", "STRING"), ("DECIMAL(9,2)", "STRING"),
@@ -40,7 +41,8 @@ def test_widenings_lose_nothing(output: str, table: str) -> None:
     [
         ("DECIMAL(10,4)", "DECIMAL(10,1)", "v"), ("DECIMAL(10,2)", "DECIMAL(12,4)", None),
         ("DECIMAL(10,2)", "DECIMAL(11,4)", "v"), ("DECIMAL(10,2)", "DOUBLE", "v"), ("DECIMAL(10,2)", "INT", "v"),
-        ("DECIMAL(10,0)", "INT", "v"), ("DECIMAL(19,0)", "BIGINT", "v"), ("DECIMAL(16,0)", "DOUBLE", "v"), ("DOUBLE", "INT", "v"),
+        ("DECIMAL(10,0)", "INT", "v"), ("DECIMAL(19,0)", "BIGINT", "v"), ("DOUBLE", "INT", "v"),
+        ("DECIMAL(16,0)", "DOUBLE", "v"),
         ("DOUBLE", "FLOAT", "v"), ("DOUBLE", "DECIMAL(38,18)", "v"), ("BIGINT", "INT", "v"), ("BIGINT", "DOUBLE", "v"),
         ("DOUBLE", "STRING", "v"), ("TIMESTAMP", "STRING", "v"),
         ("BIGINT", "DECIMAL(18,0)", "v"), ("INT", "FLOAT", "v"), ("STRING", "INT", "v"),
