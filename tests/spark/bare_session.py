@@ -104,6 +104,30 @@ def refusal(table: ts.Table) -> str:
     return ""
 
 
+def guarded(spark: SparkSession, directory: Path) -> dict[str, str]:
+    """What the guards that read Spark's texts say of a plan each, which would give wrong results in silence."""
+    log = ts.from_files(spark, directory / "positions", "json", SCHEMAS["positions"])
+    rows = ts.table(log, "id", name="rows")
+    static = spark.createDataFrame([("A", 1)], "ticker string, size int")
+    computed = rows.select((F.col("id") + 1), F.upper("ticker"))
+    refused = {
+        "order mixed": lambda: ts.table(log.repartition(3), "id"),
+        "order of a join": lambda: ts.table(log.join(static, "ticker"), "id"),
+        "order of a subquery": lambda: ts.table(log.where("ticker IN (SELECT version())"), "id"),
+        "session": lambda: rows.select(F.current_user().alias("x")),
+        "clock": lambda: rows.select(F.expr("cast(concat('to', 'day') as date)").alias("x")),
+        "star": lambda: rows.select(F.expr("struct(*)").alias("x")),
+        "window": lambda: rows.select(F.expr("window(timestamp'1970-01-01', '1 day')").alias("x")),
+    }
+    found = {"texts": ", ".join(computed.columns)}
+    for name, make in refused.items():
+        try:
+            make()
+        except ts_errors().TablestreamError as error:
+            found[name] = error.code
+    return found
+
+
 def ts_errors() -> Any:
     """The module of errors."""
     from tablestream import errors
@@ -159,6 +183,7 @@ def main(kind: str, place: str, *settings: str) -> None:
     work_off(first, directory / "checkpoint of started")
     read = spark.read.parquet(str(directory / "started")).orderBy("_order").collect()
     found["started"] = [[row.id, row.ticker] for row in read]
+    found["guards"] = guarded(spark, directory)
     found["Ctrl-C interrupts"] = ctrl_c_interrupts()
     (directory / "found.json").write_text(json.dumps(found), encoding="utf-8")
     spark.stop()

@@ -22,6 +22,13 @@ from tests.conftest import QUICK_JAVA
 from tests.marks import quick_first
 
 PROGRAM = Path(__file__).with_name("bare_session.py")
+#: What the guards that read Spark's texts find, on each PySpark of the support matrix.
+GUARDS = {
+    "texts": "id, (id + 1), upper(ticker)",
+    **dict.fromkeys(("order mixed", "order of a join", "order of a subquery"), "TABLESTREAM_ARGUMENT"),
+    **dict.fromkeys(("session", "clock"), "TABLESTREAM_NONDETERMINISTIC"),
+    **dict.fromkeys(("star", "window"), "TABLESTREAM_PLAN"),
+}
 SECONDS = 600  # a deadline that a loaded machine does not reach
 
 
@@ -76,6 +83,7 @@ def test_a_program_without_any_setting_runs(tmp_path: Path, kind: str) -> None:
     assert [1, "A", "10 EUR"] in found["changes"]
     assert sorted(found["started"][:2]) == [[1, "Z"], [3, "C"]]
     assert sorted(found["started"][2:]) == [[1, "A"], [2, "A"]]
+    assert found["guards"] == GUARDS
     assert found["same settings"]
     assert found["Ctrl-C interrupts"]
     assert found["state"] == ["10 EUR"]
