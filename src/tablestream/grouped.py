@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Never
 
 from pyspark.sql import types as T
 
-from tablestream.arguments import ColumnLike, as_column, sql_text
 from tablestream.calling import user_line
-from tablestream.errors import ArgumentError, UnsupportedTypeError
+from tablestream.errors import ArgumentError
+from tablestream.first_rows import FirstRows
 from tablestream.functions import AggregateFunction
 from tablestream.functions import count as count_rows
-from tablestream.grouping import Grouped, Swapped, check_functions, described, has_order
-from tablestream.kinds import is_flag, listed, whole
-from tablestream.spark.analysis import Analysed
-from tablestream.spark.columns import quoted
-from tablestream.spark.types import check_bytewise
-from tablestream.topology.nodes import Field, Fields, Named, Top
-from tablestream.values import carried, check_names, checked_value
+from tablestream.grouping import Grouped, Swapped, check_functions, described
+from tablestream.kinds import whole
+from tablestream.spark.given_columns import ColumnLike
+from tablestream.topology.nodes import Field
 
 if TYPE_CHECKING:
     from tablestream.tables import Table
 
 
-class GroupedTable(Grouped):
+class GroupedTable(FirstRows["Table"]):
     """The grouped rows of a table; made by `Table.group_by`.
 
     A row that changes inside its group is one change of the group. A row that moves to another group leaves one and
@@ -201,102 +197,8 @@ class GroupedTable(Grouped):
             )
         return self._first_rows(n, order, (Field(rank, T.LongType().json()),), shown, where)
 
-    def _first_rows(
-        self,
-        n: int,
-        order: Sequence[tuple[Analysed, bool]],
-        rank: Fields,
-        shown: str,
-        where: str,
-    ) -> Table:
-        """The first rows of each group, keyed by the group and `rank`; without `rank` by the group alone."""
-        value = self._of_row(rank, shown, where)
-        inputs, ranked = list(value), []
-        texts = [str(one.column) for one in value]
-        for one, down in order:
-            text = str(one.column)
-            place = texts.index(text) if text in texts else len(inputs)
-            inputs += [one] if place == len(inputs) else []
-            ranked.append((place, down))
-        return self._make(
-            Top(
-                name=shown,
-                where=where,
-                key=(*(one.field for one in self._key), *rank),
-                value=tuple(one.field for one in value),
-                parent=self._node,
-                on=tuple(one.expression for one in self._key),
-                inputs=tuple(Named(one.name, one.expression) for one in inputs),
-                input_fields=tuple(Field(f"i{number}", one.type.json()) for number, one in enumerate(inputs)),
-                order=tuple(ranked),
-                n=n,
-                ranked=bool(rank),
-            )
-        )
 
-    def _order(
-        self,
-        order_by: ColumnLike | Sequence[ColumnLike],
-        descending: bool | Sequence[bool],
-        operator: str,
-        where: str,
-    ) -> list[tuple[Analysed, bool]]:
-        """What rows are ranked by, each with whether the greatest comes first."""
-        given = listed(order_by)
-        down = [descending] * len(given) if is_flag(descending) else listed(descending)
-        if len(down) != len(given) or not all(map(is_flag, down)):
-            raise ArgumentError(
-                f"descending={descending!r} does not fit {len(given)} columns of order_by.",
-                hint="Give True or False, or a list of these with one for each column.",
-                operator=operator,
-                where=where,
-            )
-        columns = carried(self._rows, [as_column(one, self._rows.columns) for one in given], operator, where)
-        for one in columns:
-            check_bytewise(one.type, one.name, operator=operator, where=where, role="the order of rows")
-            if not has_order(one.type):
-                raise UnsupportedTypeError(
-                    f"Rows cannot be ranked by {one.name} of type {one.type.simpleString()}.",
-                    hint="Use anything but arrays, maps and binary.",
-                    operator=operator,
-                    where=where,
-                )
-        texts = (sql_text(said) or one.text for said, one in zip(given, columns, strict=True))
-        named = (replace(one, text=text) for one, text in zip(columns, texts, strict=True))
-        return list(zip(named, map(bool, down), strict=True))
-
-    def _of_row(self, rank: Fields, operator: str, where: str) -> list[Analysed]:
-        """The columns of a row in a result of first rows: its key, without columns of the group, and its value."""
-        session, names = self._rows.sparkSession, [one.name for one in self._node.key]
-        group = {(one.name, one.text) for one in self._key}
-        keys = carried(self._rows, [quoted(one) for one in names], operator, where)
-        fields, _ = checked_value(
-            session, self._values, {one: (quoted(one),) for one in names}, operator, where
-        )
-        kept = {one.name for one in fields}
-        row = [one for one in keys if (one.name, one.text) not in group]
-        row += [one for one in self._values if one.name in kept]
-        fields = (*rank, *(one.field for one in row))
-        check_names(session, [one.name for one in self._key], fields, operator, where)
-        return row
-
-
-class NewKeys(GroupedTable):
-    """The rows of a table by a new key, of which one is shown; see `Table.select_key`."""
-
-    def first(
-        self,
-        order_by: ColumnLike | Sequence[ColumnLike] | None,
-        descending: bool | Sequence[bool],
-        name: str,
-        where: str,
-    ) -> Table:
-        """The first row of each new key, in an order; of equal rows the last."""
-        order = [] if order_by is None else self._order(order_by, descending, name, where)
-        return self._first_rows(1, order, (), name, where)
-
-
-class GroupedStream(Grouped):
+class GroupedStream(Grouped["Table"]):
     """The grouped records of a stream; made by `Stream.group_by` and `Stream.group_by_key`.
 
     Each record is added to its group and never removed. The result is a table.

@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeVar
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.arguments import as_column, checked_name
+from tablestream.arguments import checked_name
 from tablestream.errors import ArgumentError, PlanError, UnsupportedTypeError
 from tablestream.extras import install_hint
 from tablestream.functions import AggregateFunction, Aggregator
@@ -23,6 +23,7 @@ from tablestream.operators.reduce.fold import UserFunctions
 from tablestream.other_names import OtherNames
 from tablestream.spark.analysis import Analysed
 from tablestream.spark.columns import spark_type
+from tablestream.spark.given_columns import as_column
 from tablestream.spark.types import arrow_type, check_bytewise
 from tablestream.topology.graph import shown_name
 from tablestream.topology.measures import Measure
@@ -30,8 +31,8 @@ from tablestream.topology.nodes import Aggregate, Field, Fields, Named, Node
 from tablestream.type_parts import within
 from tablestream.values import carried, check_names
 
-if TYPE_CHECKING:
-    from tablestream.tables import Table
+#: The table that a group makes.
+Made = TypeVar("Made")
 
 #: Spark's functions where they have another name or form; the plan takes the result type from them.
 _IN_SPARK: dict[str, Callable[..., Column]] = {
@@ -66,10 +67,10 @@ class Grouping:
     whole: bool = False
 
 
-class Grouped(OtherNames):
+class Grouped(OtherNames, Generic[Made]):
     """Grouped rows or records."""
 
-    def __init__(self, grouping: Grouping, make: Callable[[Node], Table]) -> None:
+    def __init__(self, grouping: Grouping, make: Callable[[Node], Made]) -> None:
         self._node, self._rows = grouping.node, grouping.rows
         self._key, self._values, self._make = grouping.key, grouping.values, make
         self._whole = grouping.whole
@@ -108,7 +109,7 @@ class Grouped(OtherNames):
         name: str | None,
         where: str,
         unnamed: Sequence[object] = (),
-    ) -> Table:
+    ) -> Made:
         shown = self._shown(name, "agg")
         if unnamed or not columns:
             raise ArgumentError(
@@ -221,7 +222,7 @@ class Grouped(OtherNames):
             )
         return tuple(Field(one.name, one.dataType.json()) for one in parsed.fields)
 
-    def _folded(self, fields: Fields, user: UserFunctions, keep_empty: bool, shown: str, where: str) -> Table:
+    def _folded(self, fields: Fields, user: UserFunctions, keep_empty: bool, shown: str, where: str) -> Made:
         check_names(self._rows.sparkSession, [one.name for one in self._key], fields, shown, where)
         for one in fields:
             arrow_type(spark_type(one), one.name, operator=shown, where=where)
@@ -240,7 +241,7 @@ class Grouped(OtherNames):
         keep_empty: bool,
         name: str,
         where: str,
-    ) -> Table:
+    ) -> Made:
         return self._make(
             Aggregate(
                 name=name,

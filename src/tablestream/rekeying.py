@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.arguments import ColumnLike, checked_name
+from tablestream.arguments import checked_name
 from tablestream.calling import user_line
 from tablestream.errors import ArgumentError
-from tablestream.grouped import NewKeys
+from tablestream.first_rows import NewKeys
 from tablestream.kinds import listed
 from tablestream.relation import Relation
 from tablestream.spark.columns import quoted
+from tablestream.spark.given_columns import ColumnLike
 from tablestream.topology.graph import history_of
 from tablestream.topology.nodes import Field, Node
 from tablestream.topology.nulls import nullable_names
 from tablestream.topology.streams import ToStream, ToTable
 
 if TYPE_CHECKING:
+    from tablestream.streams import Stream
     from tablestream.tables import Table
 
 
@@ -77,12 +80,10 @@ class Rekeyed(Relation):
         a@x   | null | null | delete       | 1970-01-01 00:00:00
         ada@x | 1    | Ada  | upsert       | 1970-01-01 00:00:00
         """
-        from tablestream.tables import Table
-
         where = user_line()
         shown = checked_name(name) or f"{self.name}_select_key"
         rows = self._grouping(keys, None, where, "select_key")
-        return NewKeys(rows, lambda node: Table(node, self._spark)).first(order_by, descending, shown, where)
+        return NewKeys(rows, self._table).first(order_by, descending, shown, where)
 
     def flat_map(self, elements: ColumnLike, position: str = "position", name: str | None = None) -> Table:
         """Replace each row by one row per element of an array: SQL's ``LATERAL VIEW posexplode``.
@@ -127,11 +128,9 @@ class Rekeyed(Relation):
         1  | 0        | c    | upsert       | 1970-01-01 00:00:00
         1  | 1        | null | delete       | 1970-01-01 00:00:00
         """
-        from tablestream.tables import Table
-
         shown = checked_name(name) or f"{self.name}_flat_map"
         part = Field(position, T.IntegerType().json())
-        return Table(self._flat_mapped(elements, (part,), shown, user_line()), self._spark)
+        return self._table(self._flat_mapped(elements, (part,), shown, user_line()))
 
     def union(
         self,
@@ -180,29 +179,38 @@ class Rekeyed(Relation):
         europe | 1  | Ada  | upsert       | 1970-01-01 00:00:00
         asia   | 1  | Mei  | upsert       | 1970-01-01 00:00:00
         """
-        from tablestream.streams import Stream
-        from tablestream.tables import Table
-
         where = user_line()
-        nodes = [self._node, *(self._node_of(one, Table, where) for one in others)]
+        nodes = [self._node, *(self._table_node(one, where) for one in others)]
         shown = checked_name(name) or "_".join([self.name, *(one.name for one in others), "union"])
         said = [one.name for one in (self, *others)] if names is None else listed(names)
         self._check_branches(others, said, shown, where)
         merged, *rest = (
-            Stream(_records(node, where), self._spark).select_key(
+            self._stream(_records(node, where)).select_key(
                 F.lit(text).alias(branch), *(quoted(key).alias(key) for key in self.key_columns)
             )
             for node, text in zip(nodes, said, strict=True)
         )
         for number, further in enumerate(rest, 1):
             merged = merged.merge(further, name=f"{shown}/{number}")
-        node = self._node_of(merged, Stream, where)
+        node = self._node_of(merged, type(merged), where)
         nulls = {name for one in nodes for name in nullable_names(one)}
         nullable = tuple(one.name in nulls for one in node.key)
         made = ToTable(
             name=shown, where=where, key=node.key, value=node.value, parent=node, nullable=nullable
         )
-        return Table(made, self._spark)
+        return self._table(made)
+
+    @abstractmethod
+    def _table(self, node: Node) -> Table:
+        """A table of the same session."""
+
+    @abstractmethod
+    def _stream(self, node: Node) -> Stream:
+        """A stream of the same session."""
+
+    @abstractmethod
+    def _table_node(self, other: Relation, where: str) -> Node:
+        """The node of another table; raises for what is none."""
 
     def _check_branches(
         self, others: Sequence[Relation], names: Sequence[Any], operator: str, where: str

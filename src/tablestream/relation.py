@@ -13,15 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.arguments import (
-    ColumnLike,
-    as_column,
-    as_columns,
-    checked_length,
-    checked_log,
-    checked_name,
-    sql_text,
-)
+from tablestream.arguments import checked_length, checked_name
 from tablestream.calling import user_line
 from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, MixedPlanError, TablestreamError
@@ -32,14 +24,15 @@ from tablestream.other_names import OtherNames
 from tablestream.planner.physical_plan import Output, PlanOptions
 from tablestream.row import Plain, plain, renamed
 from tablestream.spark.analysis import Analysed, check_condition, folding
-from tablestream.spark.columns import SparkExpression, quoted, spark_type
+from tablestream.spark.columns import SparkExpression, quoted, schema_of, spark_type
+from tablestream.spark.given_columns import ColumnLike, as_column, as_columns, sql_text
 from tablestream.spark.plan import changes_of, diagram_of
 from tablestream.spark.runner import OutputRequest
 from tablestream.spark.types import check_key_type
 from tablestream.topology.graph import VERSIONS, shown_name
 from tablestream.topology.nodes import Field, Fields, Filter, Materialize, Named, Node, Select
 from tablestream.topology.streams import FlatMap
-from tablestream.values import carried, check_names, checked_value, empty, schema_of, taken_apart
+from tablestream.values import carried, check_names, checked_value, empty, taken_apart
 
 #: The key of a group of all rows: true.
 ALL_ROWS = "all_rows"
@@ -398,3 +391,27 @@ def versioned(table: Node, history: str | timedelta | None) -> Node:
 def _either(one: SparkExpression, other: SparkExpression) -> SparkExpression:
     used = None if one.columns is None or other.columns is None else one.columns | other.columns
     return SparkExpression(one.column | other.column, f"{one.text} or {other.text}", used)
+
+
+def checked_sink(sink: Sink) -> Sink:
+    """Raise unless it is a sink."""
+    if not isinstance(sink, Sink):
+        raise ArgumentError(
+            f"{sink!r} is not a sink.",
+            hint="Use tablestream.to_delta(path), to_postgres(table, ...), to_files(path), to_kafka(topic, ...),"
+            " to_console() or to_memory(name).",
+            where=user_line(),
+        )
+    return sink
+
+
+def checked_log(sink: Sink, lack: str, operator: str, further: str = "") -> Sink:
+    """Raise unless it is a sink that keeps every change; `lack` says why no other will do."""
+    if checked_sink(sink).needs_final:
+        raise ArgumentError(
+            f"{lack}, and {sink.target} keeps one row per key.",
+            hint=f'Append them to a log, such as tablestream.to_delta(path, mode="changes"){further}.',
+            operator=operator,
+            where=user_line(),
+        )
+    return sink

@@ -7,14 +7,7 @@ from datetime import timedelta
 
 from pyspark.sql import Column, DataFrame
 
-from tablestream.arguments import (
-    ColumnLike,
-    as_columns,
-    checked_length,
-    checked_name,
-    names,
-    sql_text,
-)
+from tablestream.arguments import checked_length, checked_name
 from tablestream.calling import user_line, warn
 from tablestream.connectors.source import lost_deletes, own_columns
 from tablestream.connectors.workers import use_driver_python
@@ -23,6 +16,7 @@ from tablestream.kinds import listed
 from tablestream.relation import versioned
 from tablestream.row import Plain
 from tablestream.spark.analysis import Analysed
+from tablestream.spark.given_columns import ColumnLike, as_columns, sql_text
 from tablestream.spark.sources import SourceFrame, SourceSpec, source_of_frame
 from tablestream.streams import Stream
 from tablestream.tables import GlobalTable, Table
@@ -402,7 +396,7 @@ def source_of(
         deletes=column(apply_as_deletes),
         deletes_sql=sql_text(apply_as_deletes),
         columns=None if columns is None else chosen(columns),
-        except_columns=names([] if except_columns is None else except_columns, shown, where),
+        except_columns=_names([] if except_columns is None else except_columns, shown, where),
         order_by=column(order_by),
         records=records,
         sequence_by=column(sequence_by),
@@ -414,3 +408,17 @@ def source_of(
     if given.value_key and not records:
         raise lost_deletes(given.value_key, shown, where)
     return _deduplicated(source) if given.deduplicates else source, sequence
+
+
+def _names(given: str | Sequence[str], operator: str, where: str) -> tuple[str, ...]:
+    """One name or several."""
+    given_names = listed(given)
+    for one in given_names:
+        if not isinstance(one, str):
+            raise ArgumentError(
+                f"except_columns takes column names, and {one!r} is not a name.",
+                hint="Give the names as strings.",
+                operator=operator,
+                where=where,
+            )
+    return tuple(given_names)

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import DataFrame
 
-from tablestream.arguments import (
-    ColumnLike,
-    checked_how,
-    checked_length,
-    checked_log,
-    checked_name,
-)
+from tablestream.arguments import checked_how, checked_length, checked_name
 from tablestream.calling import user_line
 from tablestream.connectors.sink import Sink
 from tablestream.connectors.source import lost_deletes
@@ -25,9 +19,10 @@ from tablestream.joining import KEY, Joining, On, SelectFunction, Suffixes
 from tablestream.kinds import flag
 from tablestream.options import Alignment, Compat, OnError, plan_options
 from tablestream.planner.physical_plan import Output
-from tablestream.relation import Relation, versioned
+from tablestream.relation import Relation, checked_log, versioned
 from tablestream.spark.analysis import folding
 from tablestream.spark.columns import spark_type
+from tablestream.spark.given_columns import ColumnLike
 from tablestream.spark.plan import changes_of, diagram_of, plan_of
 from tablestream.spark.runner import OutputRequest, request
 from tablestream.spark.sources import SourceFrame

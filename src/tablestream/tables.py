@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 
 from pyspark.sql import DataFrame
 
-from tablestream.arguments import (
-    ColumnLike,
-    check_how,
-    checked_how,
-    checked_length,
-    checked_name,
-    checked_sink,
-)
+from tablestream.arguments import check_how, checked_how, checked_length, checked_name
 from tablestream.as_of_time import AsOfTime, checked_as_of
 from tablestream.calling import user_line
 from tablestream.connectors.sink import Sink
@@ -25,11 +18,13 @@ from tablestream.joining import KEY, Joining, On, SelectFunction, Suffixes
 from tablestream.kinds import checked_count, flag
 from tablestream.options import Alignment, Compat, Emit, OnError, Tombstones, output_of, plan_options
 from tablestream.rekeying import Rekeyed
+from tablestream.relation import Relation, checked_sink
+from tablestream.spark.given_columns import ColumnLike
 from tablestream.spark.plan import changes_of, diagram_of, plan_of
 from tablestream.spark.runner import OutputRequest, request
 from tablestream.star import Lookup, check_lookups, star_join
 from tablestream.topology.graph import history_of
-from tablestream.topology.nodes import ForeignKeyJoin, How, Materialize, OneToMany, Suppress
+from tablestream.topology.nodes import ForeignKeyJoin, How, Materialize, Node, OneToMany, Suppress
 from tablestream.topology.streams import ToStream
 
 if TYPE_CHECKING:
@@ -126,7 +121,7 @@ class Table(Rekeyed):
         KIP-914, "Attempt 2", for `complete_history`.
         """
         where = user_line()
-        right = self._node_of(other, Table, where)
+        right = self._table_node(other, where)
         shown = checked_name(name) or f"{self.name}_{other.name}_join"
         how = checked_how(how, ("inner", "left", "right", "outer"), shown, where)
         joining = Joining(self._node, right, self._spark, shown, where)
@@ -146,7 +141,7 @@ class Table(Rekeyed):
             joining.ask_for_on()
             on = KEY
         if on is KEY and time is None and not copied:
-            return Table(joining.key_join(how, select, suffixes, complete_history), self._spark)
+            return self._table(joining.key_join(how, select, suffixes, complete_history))
         foreign, expressions = joining.pointing(on)
         is_by_left_key = how in {"inner", "left"}
         if complete_history or spread is not None or copied or time is not None:
@@ -172,7 +167,7 @@ class Table(Rekeyed):
             spread=None if on_key else spread,
             as_of=time,
         )
-        return Table(node, self._spark)
+        return self._table(node)
 
     def join_many(self, *lookups: Lookup, name: str | None = None) -> Table:
         """Join with several tables, each by its own foreign key: a star join.
@@ -210,14 +205,14 @@ class Table(Rekeyed):
         check_lookups(lookups, shown, where)
         node = self._node
         for number, one in enumerate(lookups, 1):
-            right = self._node_of(one.table, Table, where)
+            right = self._table_node(one.table, where)
             how = checked_how(one.how, ("inner", "left"), shown, where)
             step = shown if number == len(lookups) else f"{shown}[{number}]"
             joining = Joining(node, right, self._spark, step, where)
             pointing = Joining(self._node, right, self._spark, shown, where).pointing(one.on)
             copied = isinstance(one.table, GlobalTable)
             node = star_join(self._node, joining, pointing, how, one, copied=copied)
-        return Table(node, self._spark)
+        return self._table(node)
 
     def one_to_many(
         self,
@@ -251,7 +246,7 @@ class Table(Rekeyed):
         KIP-213, first proposal: ``oneToManyJoin``.
         """
         where = user_line()
-        right = self._node_of(many, Table, where)
+        right = self._table_node(many, where)
         shown = checked_name(name) or f"{self.name}_{many.name}_one_to_many"
         how = checked_how(how, ("inner", "left"), shown, where)
         foreign, expressions = Joining(right, self._node, self._spark, shown, where).pointing(on)
@@ -271,7 +266,7 @@ class Table(Rekeyed):
             on=expressions,
             foreign=foreign,
         )
-        return Table(node, self._spark)
+        return self._table(node)
 
     def group_by(self, *keys: ColumnLike, value: Sequence[ColumnLike] | None = None) -> GroupedTable:
         """Group the rows.
@@ -299,7 +294,7 @@ class Table(Rekeyed):
         ----------
         KIP-904; ``KTable.groupBy``.
         """
-        return GroupedTable(self._grouping(keys, value, user_line()), lambda node: Table(node, self._spark))
+        return GroupedTable(self._grouping(keys, value, user_line()), self._table)
 
     def suppress(
         self,
@@ -371,7 +366,7 @@ class Table(Rekeyed):
             fail_when_full=on_full == "fail",
             wall_clock_us=checked_length(wall_clock, "wall_clock", shown, where),
         )
-        return Table(node, self._spark)
+        return self._table(node)
 
     def materialize(self, history: str | timedelta | None = None, name: str | None = None) -> Table:
         """Store the table under its own name, so that everything upstream is computed once.
@@ -407,7 +402,7 @@ class Table(Rekeyed):
             parent=self._node,
             history_us=checked_length(history, "history", shown, where),
         )
-        return Table(node, self._spark)
+        return self._table(node)
 
     def to_stream(self, name: str | None = None) -> Stream:
         """Turn the changes into records that stand for themselves. A tombstone becomes a record without a value.
@@ -421,8 +416,6 @@ class Table(Rekeyed):
         ----------
         Kafka Streams ``KTable.toStream``.
         """
-        from tablestream.streams import Stream
-
         node = ToStream(
             name=checked_name(name) or f"{self.name}_stream",
             where=user_line(),
@@ -430,7 +423,18 @@ class Table(Rekeyed):
             value=self._node.value,
             parent=self._node,
         )
+        return self._stream(node)
+
+    def _table(self, node: Node) -> Table:
+        return Table(node, self._spark)
+
+    def _stream(self, node: Node) -> Stream:
+        from tablestream.streams import Stream
+
         return Stream(node, self._spark)
+
+    def _table_node(self, other: Relation, where: str) -> Node:
+        return self._node_of(other, Table, where)
 
     # Results
 

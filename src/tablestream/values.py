@@ -13,7 +13,6 @@ from pyspark.sql import types as T
 from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, ReservedNameError
 from tablestream.row import Plain
 from tablestream.spark.analysis import Analysed, analysed, folding, with_used
-from tablestream.spark.columns import spark_type
 from tablestream.spark.sources import SUBSTITUTED, is_reserved
 from tablestream.spark.types import arrow_type
 from tablestream.topology.nodes import Field, Fields, Named
@@ -37,16 +36,6 @@ def carried(
     for one in seen:
         arrow_type(one.type, one.name, operator=operator, where=where)
     return with_used(frame, seen)
-
-
-def schema_of(fields: Sequence[Field]) -> T.StructType:
-    """The schema of some columns."""
-    return T.StructType([T.StructField(one.name, spark_type(one)) for one in fields])
-
-
-def types_of(fields: Fields) -> list[T.DataType]:
-    """The types of some columns."""
-    return [spark_type(one) for one in fields]
 
 
 def taken_apart(columns: Sequence[Analysed]) -> tuple[list[Column] | None, Column | None]:

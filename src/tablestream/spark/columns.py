@@ -30,7 +30,7 @@ from tablestream.connectors import sink
 from tablestream.row import LEFT, RIGHT, Plain, side_column
 from tablestream.spark.failing import Risk, Watched, failing, works
 from tablestream.spark.types import nullable
-from tablestream.topology.nodes import Expression, Field, Filter, Join, Named, Node, Select
+from tablestream.topology.nodes import Expression, Field, Fields, Filter, Join, Named, Node, Select
 from tablestream.topology.streams import SelectKey, ToStream
 from tablestream.type_parts import within
 
@@ -70,6 +70,16 @@ def spark_type(one: Field) -> T.DataType:
     """Return the Spark type of a field, every part of it nullable: a row may be absent."""
     described = {"type": "struct", "fields": [_field_json(json.loads(one.type))]}
     return nullable(T.StructType.fromJson(described).fields[0].dataType)
+
+
+def schema_of(fields: Sequence[Field]) -> T.StructType:
+    """The schema of some columns."""
+    return T.StructType([T.StructField(one.name, spark_type(one)) for one in fields])
+
+
+def types_of(fields: Fields) -> list[T.DataType]:
+    """The types of some columns."""
+    return [spark_type(one) for one in fields]
 
 
 def sql_type(kind: T.DataType) -> str:

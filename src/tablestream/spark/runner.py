@@ -33,6 +33,7 @@ from tablestream.planner.physical_plan import Output, PhysicalPlan
 from tablestream.runtime.drops import DropReport, DropRules, Notice, OnDrop
 from tablestream.spark.births import ShardWatch
 from tablestream.spark.bootstrap import written_once
+from tablestream.spark.columns import schema_of
 from tablestream.spark.failures import saying_what_failed
 from tablestream.spark.interrupts import let_ctrl_c_interrupt
 from tablestream.spark.moments import following, moment_of, next_moment
@@ -47,7 +48,6 @@ from tablestream.spark.stored_plan import check_plan, store_plan
 from tablestream.topology.graph import history_of
 from tablestream.topology.nodes import Node, Source
 from tablestream.topology.nulls import nullable_key
-from tablestream.values import schema_of
 
 if TYPE_CHECKING:
     from tablestream.metrics.query_metrics import QueryMetrics

@@ -38,7 +38,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.arguments import as_columns
 from tablestream.calling import warn
 from tablestream.connectors import sink
 from tablestream.connectors.json_text import json_options
@@ -53,6 +52,7 @@ from tablestream.spark.analysis import Analysed, analysed, check_condition, colu
 from tablestream.spark.bootstrap_frame import Bootstrap, Reading, laid_out
 from tablestream.spark.columns import guarded, quoted, truth
 from tablestream.spark.failing import Risk
+from tablestream.spark.given_columns import as_columns
 from tablestream.spark.lineage import JOIN, SUBQUERY, mixed_by
 from tablestream.spark.origins import origin_of
 from tablestream.spark.source_risks import risks_of
