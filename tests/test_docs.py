@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from pyspark import errors as pyspark_errors
 
-from tablestream import data_text, errors, options
+from tablestream import errors
+from tablestream.base import data_text
 from tablestream.connectors import postgres
 from tablestream.connectors.debezium import foreign
 from tablestream.operators import deduplicate, reasons
 from tablestream.operators.reduce import members, parts
-from tablestream.spark import round_worker, session
+from tablestream.spark import options, round_worker, session
 
 ROOT = Path(__file__).parent.parent
 DECISIONS = ROOT / "docs" / "decisions"

@@ -11,7 +11,7 @@ import pytest
 
 import tablestream.functions as tf
 from tablestream.errors import ArgumentError
-from tablestream.grouping import _instead_of, _own_type
+from tablestream.handles.grouping import _instead_of, _own_type
 
 
 class Unsaid(tf.Aggregator):

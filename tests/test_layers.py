@@ -1,12 +1,14 @@
 """Imports go one way, Spark stays in its place, and no module grows too long.
 
-The order of the layers (handles, planner, topology, runtime, operators, state) is a contract in ``pyproject.toml`` that
-``make lint`` checks; here stand the rules about who may import Spark, and the bridge to it.
+The order of the layers is a contract in ``pyproject.toml`` that ``make lint`` checks; here stand the rules about who
+may import Spark, and the bridge to it.
 """
 
 from __future__ import annotations
 
 import ast
+import re
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,7 +45,9 @@ def may_import_spark(folder: str) -> bool:
 
 def may_import_bridge(folder: str, module: str) -> bool:
     """Say whether a module may import ``tablestream.spark``: handles, the bridge, the test driver, commands."""
-    return folder in {"spark", "testing", "cli"} or (folder == "" and module not in NOT_HANDLES)
+    return folder in {"spark", "handles", "databases", "testing", "cli"} or (
+        folder == "" and module not in NOT_HANDLES
+    )
 
 
 def violations(package: Path) -> list[str]:
@@ -86,6 +90,14 @@ def test_a_planted_import_is_judged(tmp_path: Path, file: str, line: str, *, is_
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(line, encoding="utf-8")
     assert bool(violations(tmp_path)) is is_refused
+
+
+def test_every_package_and_module_of_the_top_has_its_layer() -> None:
+    contracts = tomllib.loads((PACKAGE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = contracts["tool"]["importlinter"]["contracts"][0]["layers"]
+    named = sorted(name for layer in layers for name in re.split("[:|]", layer.replace(" ", "")))
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert named == sorted(folders | {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"})
 
 
 def test_no_module_is_longer_than_600_lines() -> None:

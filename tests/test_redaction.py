@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tablestream as ts
+from tablestream.base.redaction import holds_secret, redacted
 from tablestream.errors import ArgumentError, TablestreamError
-from tablestream.redaction import holds_secret, redacted
 
 #: What may stand in a secret that nobody encoded.
 AWKWARD = st.text(st.sampled_from("aZ09/@:?#&=+%. 'é\\\n"), min_size=1).map(lambda text: f"s3cr3t{text}3nd")

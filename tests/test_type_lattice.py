@@ -6,7 +6,7 @@ from itertools import product
 
 from pyspark.sql import types as T
 
-from tablestream.type_lattice import BITS, Misfit, holds, misfits
+from tablestream.base.type_lattice import BITS, Misfit, holds, misfits
 
 DECIMALS = [
     T.DecimalType(p, s) for p, s in [(3, 0), (5, 0), (9, 0), (10, 0), (18, 0), (19, 0), (21, 2), (38, 19)]

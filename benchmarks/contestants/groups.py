@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from benchmarks.launch import Task
-    from tablestream.options import Emit
+    from tablestream.spark.options import Emit
 
 GROUPS = 10_000
 

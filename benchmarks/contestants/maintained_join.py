@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from benchmarks.launch import Task
-    from tablestream.options import Emit
+    from tablestream.spark.options import Emit
 
 
 def every_change(spark: SparkSession, task: Task) -> Run:

@@ -26,8 +26,6 @@ if sys.executable:
 
 if TYPE_CHECKING:
     from tablestream import errors, functions, testing
-    from tablestream.as_of_time import AsOfTime, as_of
-    from tablestream.change_feed import from_change_feed
     from tablestream.connectors.avro import avro, confluent_avro
     from tablestream.connectors.console import to_console
     from tablestream.connectors.delta import to_delta
@@ -38,22 +36,24 @@ if TYPE_CHECKING:
     from tablestream.connectors.postgres import to_postgres
     from tablestream.connectors.sink import Sink
     from tablestream.connectors.source import Origin, with_origin
-    from tablestream.debezium import Debezium, from_debezium
+    from tablestream.databases.change_feed import from_change_feed
+    from tablestream.databases.debezium import Debezium, from_debezium
     from tablestream.grouped import GroupedStream, GroupedTable
-    from tablestream.joining import KEY
+    from tablestream.handles.as_of_time import AsOfTime, as_of
+    from tablestream.handles.joining import KEY
+    from tablestream.handles.relation import Rejected
+    from tablestream.handles.star import Lookup, lookup
     from tablestream.metrics.listener import MetricsListener
     from tablestream.metrics.opentelemetry import OpenTelemetryExporter
     from tablestream.metrics.query_metrics import OperatorMetrics, QueryMetrics
     from tablestream.pictures.diagram import Diagram
     from tablestream.pictures.timeline import Timeline, timeline
-    from tablestream.relation import Rejected
-    from tablestream.row import Row
     from tablestream.sources import global_table, stream, table
     from tablestream.spark.relocation import relocate_checkpoint
+    from tablestream.spark.row import Row
     from tablestream.spark.runner import OutputRequest, diagram, plan_text, start
     from tablestream.spark.session import configure
     from tablestream.spark.state_reader import read_state
-    from tablestream.star import Lookup, lookup
     from tablestream.streams import Stream
     from tablestream.tables import GlobalTable, Table
 
@@ -112,8 +112,8 @@ __version__ = "0.1.0"
 _SUBMODULES = ("errors", "functions", "testing")
 #: The modules that define the public names.
 _DEFINED_IN = {
-    "tablestream.as_of_time": ("AsOfTime", "as_of"),
-    "tablestream.change_feed": ("from_change_feed",),
+    "tablestream.handles.as_of_time": ("AsOfTime", "as_of"),
+    "tablestream.databases.change_feed": ("from_change_feed",),
     "tablestream.connectors.avro": ("avro", "confluent_avro"),
     "tablestream.connectors.console": ("to_console",),
     "tablestream.connectors.delta": ("to_delta",),
@@ -124,22 +124,22 @@ _DEFINED_IN = {
     "tablestream.connectors.postgres": ("to_postgres",),
     "tablestream.connectors.sink": ("Sink",),
     "tablestream.connectors.source": ("Origin", "with_origin"),
-    "tablestream.debezium": ("Debezium", "from_debezium"),
+    "tablestream.databases.debezium": ("Debezium", "from_debezium"),
     "tablestream.grouped": ("GroupedStream", "GroupedTable"),
-    "tablestream.joining": ("KEY",),
+    "tablestream.handles.joining": ("KEY",),
     "tablestream.metrics.listener": ("MetricsListener",),
     "tablestream.metrics.opentelemetry": ("OpenTelemetryExporter",),
     "tablestream.metrics.query_metrics": ("OperatorMetrics", "QueryMetrics"),
     "tablestream.pictures.diagram": ("Diagram",),
     "tablestream.pictures.timeline": ("Timeline", "timeline"),
-    "tablestream.relation": ("Rejected",),
-    "tablestream.row": ("Row",),
+    "tablestream.handles.relation": ("Rejected",),
+    "tablestream.spark.row": ("Row",),
     "tablestream.sources": ("global_table", "stream", "table"),
     "tablestream.spark.relocation": ("relocate_checkpoint",),
     "tablestream.spark.runner": ("OutputRequest", "diagram", "plan_text", "start"),
     "tablestream.spark.session": ("configure",),
     "tablestream.spark.state_reader": ("read_state",),
-    "tablestream.star": ("Lookup", "lookup"),
+    "tablestream.handles.star": ("Lookup", "lookup"),
     "tablestream.streams": ("Stream",),
     "tablestream.tables": ("GlobalTable", "Table"),
 }

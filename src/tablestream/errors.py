@@ -50,7 +50,7 @@ from pyspark.errors import (
     StreamingQueryException,
 )
 
-from tablestream.redaction import redacted
+from tablestream.base.redaction import redacted
 
 
 class TablestreamError(PySparkException):

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 from pyspark.sql import Column
 
-from tablestream.calling import user_line
+from tablestream.arguments.kinds import flag
+from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
-from tablestream.kinds import flag
 
 
 class Aggregator(ABC):

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Never
 
 from pyspark.sql import types as T
 
-from tablestream.calling import user_line
+from tablestream.arguments.kinds import whole
+from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
-from tablestream.first_rows import FirstRows
 from tablestream.functions import AggregateFunction
 from tablestream.functions import count as count_rows
-from tablestream.grouping import Grouped, Swapped, check_functions, described
-from tablestream.kinds import whole
+from tablestream.handles.first_rows import FirstRows
+from tablestream.handles.grouping import Grouped, Swapped, check_functions, described
 from tablestream.spark.given_columns import ColumnLike
 from tablestream.topology.nodes import Field
 

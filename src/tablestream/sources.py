@@ -7,16 +7,16 @@ from datetime import timedelta
 
 from pyspark.sql import Column, DataFrame
 
-from tablestream.arguments import checked_length, checked_name
-from tablestream.calling import user_line, warn
+from tablestream.arguments.kinds import listed
+from tablestream.arguments.words import checked_length, checked_name
+from tablestream.base.calling import user_line, warn
 from tablestream.connectors.source import lost_deletes, own_columns
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError
-from tablestream.kinds import listed
-from tablestream.relation import versioned
-from tablestream.row import Plain
+from tablestream.handles.relation import versioned
 from tablestream.spark.analysis import Analysed
 from tablestream.spark.given_columns import ColumnLike, as_columns, sql_text
+from tablestream.spark.row import Plain
 from tablestream.spark.sources import SourceFrame, SourceSpec, source_of_frame
 from tablestream.streams import Stream
 from tablestream.tables import GlobalTable, Table

@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import DataFrame
 
-from tablestream.arguments import checked_how, checked_length, checked_name
-from tablestream.calling import user_line
+from tablestream.arguments.kinds import flag
+from tablestream.arguments.words import checked_how, checked_length, checked_name
+from tablestream.base.calling import user_line
 from tablestream.connectors.sink import Sink
 from tablestream.connectors.source import lost_deletes
 from tablestream.errors import ArgumentError, GraceExceedsHistoryError, NotVersionedError
 from tablestream.grouped import GroupedStream
-from tablestream.joining import KEY, Joining, On, SelectFunction, Suffixes
-from tablestream.kinds import flag
-from tablestream.options import Alignment, Compat, OnError, plan_options
+from tablestream.handles.joining import KEY, Joining, On, SelectFunction, Suffixes
+from tablestream.handles.relation import Relation, checked_log, versioned
+from tablestream.handles.values import check_names
 from tablestream.planner.physical_plan import Output
-from tablestream.relation import Relation, checked_log, versioned
 from tablestream.spark.analysis import folding
 from tablestream.spark.columns import spark_type
 from tablestream.spark.given_columns import ColumnLike
+from tablestream.spark.options import Alignment, Compat, OnError, plan_options
 from tablestream.spark.plan import changes_of, diagram_of, plan_of
 from tablestream.spark.runner import OutputRequest, request
 from tablestream.spark.sources import SourceFrame
@@ -30,7 +31,6 @@ from tablestream.tables import GlobalTable, Table
 from tablestream.topology.graph import base_of, history_of, shown_name
 from tablestream.topology.nodes import Field, Fields, Named, Node, Source
 from tablestream.topology.streams import Grace, Merge, SelectKey, StreamJoin, ToTable
-from tablestream.values import check_names
 
 if TYPE_CHECKING:
     from tablestream.metrics.query_metrics import QueryMetrics

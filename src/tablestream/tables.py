@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 
 from pyspark.sql import DataFrame
 
-from tablestream.arguments import check_how, checked_how, checked_length, checked_name
-from tablestream.as_of_time import AsOfTime, checked_as_of
-from tablestream.calling import user_line
+from tablestream.arguments.kinds import checked_count, flag
+from tablestream.arguments.words import check_how, checked_how, checked_length, checked_name
+from tablestream.base.calling import user_line
 from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, PlanError
 from tablestream.grouped import GroupedTable
-from tablestream.joining import KEY, Joining, On, SelectFunction, Suffixes
-from tablestream.kinds import checked_count, flag
-from tablestream.options import Alignment, Compat, Emit, OnError, Tombstones, output_of, plan_options
-from tablestream.rekeying import Rekeyed
-from tablestream.relation import Relation, checked_sink
+from tablestream.handles.as_of_time import AsOfTime, checked_as_of
+from tablestream.handles.joining import KEY, Joining, On, SelectFunction, Suffixes
+from tablestream.handles.rekeying import Rekeyed
+from tablestream.handles.relation import Relation, checked_sink
+from tablestream.handles.star import Lookup, check_lookups, star_join
 from tablestream.spark.given_columns import ColumnLike
+from tablestream.spark.options import Alignment, Compat, Emit, OnError, Tombstones, output_of, plan_options
 from tablestream.spark.plan import changes_of, diagram_of, plan_of
 from tablestream.spark.runner import OutputRequest, request
-from tablestream.star import Lookup, check_lookups, star_join
 from tablestream.topology.graph import history_of
 from tablestream.topology.nodes import ForeignKeyJoin, How, Materialize, Node, OneToMany, Suppress
 from tablestream.topology.streams import ToStream

@@ -174,7 +174,7 @@ def test_each_source_begins_at_the_offsets_of_its_topic(monkeypatch: pytest.Monk
     def raw(_: Any, topics: list[str], __: str, offsets: Any, *_rest: Any, **_more: Any) -> None:
         begins[topics[0]] = offsets
 
-    monkeypatch.setattr("tablestream.debezium.raw_records", raw)
+    monkeypatch.setattr("tablestream.databases.debezium.raw_records", raw)
     offsets = {"db.s.t": {0: 4}, "db.s.u": {0: 7}}
     for given in (offsets, "latest"):
         db = ts.from_debezium(

@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from tablestream import cli
+from tablestream.base.extras import install_hint
 from tablestream.cli import app, main, relocate
 from tablestream.cli.exit_codes import ExitCode
-from tablestream.extras import install_hint
 from tablestream.spark import local_spark
 from tests.cli.programs import DEADLINE_S, program
 from tests.cli.programs import done as program_done

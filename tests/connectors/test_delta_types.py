@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import types as T
 
+from tablestream.base.type_lattice import Misfit
 from tablestream.connectors.delta_types import misfits
-from tablestream.type_lattice import Misfit
 
 pytestmark = pytest.mark.usefixtures("spark")
 

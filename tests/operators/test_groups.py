@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tablestream.data_text import data_left_out
+from tablestream.base.data_text import data_left_out
 from tablestream.errors import ExpressionError, FunctionValueError, TotalOverflowError
 from tablestream.operators.cells import cells, column
 from tablestream.operators.operator import NUMBER, PARENT, Context, Operator

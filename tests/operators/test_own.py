@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tablestream.data_text import data_left_out
+from tablestream.base.data_text import data_left_out
 from tablestream.errors import ExpressionError
 from tablestream.operators.reduce.aggregate import Aggregate, AnyFunction
 from tablestream.operators.reduce.mode import Mode

@@ -15,8 +15,8 @@ from numpy import asarray
 from pyspark.sql import Row
 
 import tablestream as ts
+from tablestream.base.extras import install_hint
 from tablestream.errors import ArgumentError
-from tablestream.extras import install_hint
 
 pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
 

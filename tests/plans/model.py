@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tablestream.planner.physical_plan import Output
-    from tablestream.topology.as_of import AsOf
+    from tablestream.topology.nodes import AsOf
 
 #: Place, role, and what is done with the changes of a base and its views.
 Reader: TypeAlias = "tuple[tuple[int, ...], int, Callable[[dict[Node, Moved]], None]]"

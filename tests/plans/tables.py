@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tablestream.operators.reduce.fold import UserFunctions
-from tablestream.topology.as_of import AsOf
 from tablestream.topology.measures import Measure
 from tablestream.topology.nodes import (
     Aggregate,
+    AsOf,
     Captured,
     Deduplicate,
     Field,
@@ -303,7 +303,7 @@ def as_of_join(
 
 
 def starred(center: Node, *joins: tuple[Node, How, ForeignKey], copied: bool = False) -> Node:
-    """Declare a star join, as `tablestream.star` makes it: a lookup for each table, and one join on the key."""
+    """Declare a star join, as `tablestream.handles.star` makes it: a lookup for each table, and one join on the key."""
     node = center
     for table, how, on in joins:
         looked_up = ForeignKeyJoin(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tablestream.data_text import leave_out_data
+from tablestream.base.data_text import leave_out_data
 from tablestream.errors import DroppedRecordError
 from tablestream.operators.reasons import LATE, MALFORMED, NULL_KEY, REASONS, STALE, SUPERSEDED
 from tablestream.runtime.drops import (

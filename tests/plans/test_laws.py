@@ -240,7 +240,7 @@ ALLOWED = (
     "typing",
     "numpy",
     "polars",
-    "tablestream.data_text",  # messages only
+    "tablestream.base.data_text",  # messages only
     "tablestream.errors",
     "tablestream.operators",
     "tablestream.state.changes",

@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -110,7 +111,7 @@ def guarded(spark: SparkSession, directory: Path) -> dict[str, str]:
     rows = ts.table(log, "id", name="rows")
     static = spark.range(3).withColumnRenamed("id", "other")
     computed = rows.select((F.col("id") + 1), F.upper("ticker"))
-    refused = {
+    refused: dict[str, Callable[[], object]] = {
         "order mixed": lambda: ts.table(log.repartition(3), "id"),
         "order of a join": lambda: ts.table(log.join(static, F.expr("id = other")), "id"),
         "order of a subquery": lambda: ts.table(log.where("id IN (SELECT id FROM range(3))"), "id"),

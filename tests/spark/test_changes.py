@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from tablestream.connectors.memory import MemorySink
-    from tablestream.options import Emit
+    from tablestream.spark.options import Emit
 
 MICRO_BATCHES = 3
 

@@ -13,7 +13,6 @@ import tablestream as ts
 from tablestream.connectors.json_text import json_options
 from tablestream.planner.physical_plan import Output, PlanOptions
 from tablestream.planner.result import Pointer
-from tablestream.row import LEFT, plain, renamed, side_column
 from tablestream.runtime.drops import ONLY_COUNTED
 from tablestream.spark.analysis import _BETWEEN, analysed
 from tablestream.spark.build import Builder
@@ -22,6 +21,7 @@ from tablestream.spark.exchange import SparkExchange
 from tablestream.spark.message_columns import value_hash
 from tablestream.spark.plan import lowered, query_frame
 from tablestream.spark.round_worker import Settings
+from tablestream.spark.row import LEFT, plain, renamed, side_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable

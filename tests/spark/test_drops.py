@@ -10,8 +10,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import tablestream as ts
+from tablestream.base.data_text import data_text
 from tablestream.connectors.sink import KeyedSink, Sink
-from tablestream.data_text import data_text
 from tablestream.errors import TargetError
 from tablestream.runtime.drops import DropRules
 from tablestream.spark.runner import _Voice

@@ -10,9 +10,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from tablestream.base.data_text import data_left_out
+from tablestream.base.time_zones import in_utc
 from tablestream.cli.reading import polars_rows
 from tablestream.connectors.source import OnMalformed, Origin
-from tablestream.data_text import data_left_out
 from tablestream.errors import MalformedRecordError, OrderError
 from tablestream.operators.deduplicate import Deduplicate
 from tablestream.operators.operator import Context, filled_of
@@ -25,7 +26,6 @@ from tablestream.state.cache import NoCache
 from tablestream.state.positions import frame_of
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
-from tablestream.time_zones import in_utc
 
 PORT, TOLD = Port(1, 1, 1, "_kh", "rows"), Port(2, 2, 2, "_kh", "rejected")
 PROGRESS = Port(3, 3, 3, EVERY_SHARD, "progress")

@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 import tablestream as ts
 from tablestream import functions as tf
 from tablestream.errors import ArgumentError, ExpressionError, PlanError
-from tablestream.options import plan_options
 from tablestream.planner.physical_plan import Output
 from tablestream.spark.failing import Risk
+from tablestream.spark.options import plan_options
 from tablestream.spark.plan import lowered
 from tablestream.spark.source_risks import asked
 from tablestream.testing import Driver, frame
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tablestream.options import FailedRow, OnError
+    from tablestream.spark.options import FailedRow, OnError
 
 
 def texts(spark: SparkSession, **said: Any) -> ts.Table:

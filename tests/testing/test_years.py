@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import tablestream as ts
+from tablestream.base.time_zones import rows_of
 from tablestream.connectors.collected import TimeText, collected
 from tablestream.connectors.memory import sortable
-from tablestream.time_zones import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

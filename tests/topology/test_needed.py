@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tablestream.topology.as_of import AsOf
 from tablestream.topology.measures import Measure
 from tablestream.topology.needed import needed_columns
 from tablestream.topology.nodes import (
     Aggregate,
+    AsOf,
     Field,
     Filter,
     ForeignKeyJoin,

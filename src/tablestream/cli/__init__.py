@@ -17,7 +17,7 @@ Results go to standard output, progress and errors to standard error. With ``--j
 
 import sys
 
-from tablestream.extras import install_hint
+from tablestream.base.extras import install_hint
 
 try:
     import rich as _rich  # noqa: F401 - imported to see whether it is there

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tablestream.data_text import visible
+from tablestream.base.data_text import visible
 from tablestream.operators.calendar import CYCLE_US, DAY_US, clock, date_text
 from tablestream.operators.cells import KEY, VALUE, cells, dtype
 

@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.text import Text
 
 import tablestream
+from tablestream.base.data_text import cut_sentence, visible_lines
 from tablestream.cli.exit_codes import ExitCode
-from tablestream.data_text import cut_sentence, visible_lines
 from tablestream.errors import QueryFailedError, TablestreamError
 from tablestream.spark.failures import failure_of, java_cause
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, cast
 import polars as pl
 from pyspark.sql import functions as F
 
+from tablestream.base.data_text import visible_json
+from tablestream.base.time_zones import in_utc
 from tablestream.connectors.json_text import json_options
-from tablestream.data_text import visible_json
-from tablestream.time_zones import in_utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

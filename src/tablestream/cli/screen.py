@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.text import Text
 
+from tablestream.base.data_text import visible_lines
 from tablestream.cli.display import console, print_rows
-from tablestream.data_text import visible_lines
 
 if TYPE_CHECKING:
     import polars as pl

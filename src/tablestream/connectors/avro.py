@@ -13,15 +13,15 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.calling import user_line
+from tablestream.arguments.kinds import check_mapping, flag
+from tablestream.base.calling import user_line
+from tablestream.base.extras import install_hint
 from tablestream.connectors.avro_codec import MAGIC, AvroEncoder, ConfluentAvro, PlainAvro, decoded
 from tablestream.connectors.avro_columns import check_columns
 from tablestream.connectors.avro_registry import Registry
 from tablestream.connectors.avro_schema import AvroSchema, columns_of
 from tablestream.connectors.formats import Decoder, Encoder, Part
 from tablestream.errors import ArgumentError
-from tablestream.extras import install_hint
-from tablestream.kinds import check_mapping, flag
 
 Schema = str | Mapping[str, Any] | Sequence[Any]
 _REGISTRY = 'Give its URL, or the settings of confluent-kafka\'s client, such as {"url": ...}.'

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tablestream.base.data_text import cut_text, leave_out_data, leaves_out_data
 from tablestream.connectors.avro_registry import NoSchemaError, Registry
 from tablestream.connectors.avro_schema import (
     AvroKind,
@@ -23,7 +24,6 @@ from tablestream.connectors.avro_schema import (
     why_endless,
     why_other_numbers,
 )
-from tablestream.data_text import cut_text, leave_out_data, leaves_out_data
 from tablestream.errors import RecordEncodingError
 from tablestream.operators.calendar import DAY_US, FIRST_US, LAST_US
 

@@ -4,7 +4,7 @@
 the column is                                 the schema may have
 ============================================  =====================================================
 a number                                      a number of its kind (integer, float, decimal) that holds it in
-                                              `tablestream.type_lattice`
+                                              `tablestream.base.type_lattice`
 array, map, struct                            the same, of parts that fit; of a struct by name
 anything else                                 a type that reads as that column type
 ============================================  =====================================================
@@ -18,11 +18,11 @@ from collections.abc import Iterator
 
 from pyspark.sql import types as T
 
-from tablestream.calling import user_line
+from tablestream.base.calling import user_line
+from tablestream.base.type_lattice import holds, misfits
 from tablestream.connectors.avro_schema import AvroSchema, columns_of, fields_of
 from tablestream.connectors.formats import Part
 from tablestream.errors import ArgumentError
-from tablestream.type_lattice import holds, misfits
 
 
 def check_columns(schema: AvroSchema, part: Part, topic: str, columns: T.StructType) -> None:

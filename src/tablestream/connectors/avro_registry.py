@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tablestream.base.extras import install_hint
 from tablestream.connectors.avro_schema import AvroSchema
 from tablestream.errors import ArgumentError, RegistryError
-from tablestream.extras import install_hint
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient

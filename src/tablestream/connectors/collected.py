@@ -12,8 +12,8 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tablestream.base.type_parts import within
 from tablestream.connectors.sink import quoted
-from tablestream.type_parts import within
 
 _TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType)
 #: At the edges only Python knows whether it has a timestamp.

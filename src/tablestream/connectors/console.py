@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, TextIO, cast
 
 import numpy as np
 
-from tablestream.calling import user_line
+from tablestream.arguments.kinds import whole
+from tablestream.base.calling import user_line
+from tablestream.base.data_text import visible, visible_lines
 from tablestream.connectors.shipping import has_context
 from tablestream.connectors.sink import ORDER, KeyedSink
-from tablestream.data_text import visible, visible_lines
 from tablestream.errors import ArgumentError, PlanError
-from tablestream.kinds import whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -12,7 +12,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, StringType, StructType
 
-from tablestream.calling import user_line
+from tablestream.base.calling import user_line
 from tablestream.connectors.delta_marks import (
     DeltaMark,
     has_mark,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from tablestream.type_lattice import Misfit
+    from tablestream.base.type_lattice import Misfit
 
 DeltaMode = Literal["table", "changes"]
 

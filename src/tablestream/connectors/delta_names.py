@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from pyspark.sql import types as T
 
-from tablestream.type_parts import within
+from tablestream.base.type_parts import within
 
 #: What a table that needs it is created with.
 MAPPING = {"delta.columnMapping.mode": "name"}

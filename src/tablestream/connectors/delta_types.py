@@ -3,7 +3,7 @@
 Delta's MERGE casts to the type of the table's column, and rounds or cuts what does not fit.
 
 =====================  =====================================================================================
-output                 fits, besides what holds it in `tablestream.type_lattice`
+output                 fits, besides what holds it in `tablestream.base.type_lattice`
 =====================  =====================================================================================
 date                   timestamp_ntz
 integer, decimal,      string
@@ -21,8 +21,8 @@ from collections.abc import Iterator
 
 from pyspark.sql import types as T
 
-from tablestream import type_lattice
-from tablestream.type_lattice import Misfit
+from tablestream.base import type_lattice
+from tablestream.base.type_lattice import Misfit
 
 _TEXTS = (T.StringType, T.IntegralType, T.DecimalType, T.BooleanType, T.DateType)
 #: Where Spark keeps the declared type of a text, whose type is otherwise string.

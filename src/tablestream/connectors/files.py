@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from tablestream.calling import user_line
+from tablestream.arguments.kinds import check_mapping, check_session, checked_count
+from tablestream.base.calling import user_line
 from tablestream.connectors.file_batches import MICRO_BATCH, FileBatches
 from tablestream.connectors.file_rows import (
     Option,
@@ -56,7 +57,6 @@ from tablestream.connectors.spark_place import (
 from tablestream.connectors.texts import Texts, Units, checked_units
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError, PlanError, ReservedNameError, TargetError
-from tablestream.kinds import check_mapping, check_session, checked_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -17,7 +17,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.calling import user_line
+from tablestream.base.calling import user_line
 from tablestream.connectors.json_text import json_options
 from tablestream.connectors.texts import Texts, Unit, Units, checked_units
 from tablestream.errors import ArgumentError, RecordEncodingError

@@ -12,7 +12,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.calling import user_line
+from tablestream.arguments.kinds import check_session, check_text, is_flag, listed, whole
+from tablestream.base.calling import user_line
 from tablestream.connectors.file_rows import Option
 from tablestream.connectors.formats import Decoder, Format, Part, as_format, with_units
 from tablestream.connectors.kafka_options import (
@@ -27,7 +28,6 @@ from tablestream.connectors.source import OF_VALUE, Origin, note_of, with_origin
 from tablestream.connectors.texts import Units
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError, ReservedNameError
-from tablestream.kinds import check_session, check_text, is_flag, listed, whole
 
 KAFKA = "_kafka"
 """The column with what Kafka knows of a record."""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
 
-from tablestream.calling import user_line
+from tablestream.arguments.kinds import check_mapping
+from tablestream.base.calling import user_line
 from tablestream.connectors.file_rows import Option
 from tablestream.errors import ArgumentError, SessionSettingError
-from tablestream.kinds import check_mapping
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

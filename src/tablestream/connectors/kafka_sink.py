@@ -11,7 +11,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.calling import user_line
+from tablestream.arguments.kinds import check_text
+from tablestream.base.calling import user_line
 from tablestream.connectors.file_rows import Option
 from tablestream.connectors.formats import Encoder, Format, as_format
 from tablestream.connectors.kafka import HEADER
@@ -24,7 +25,6 @@ from tablestream.connectors.kafka_options import (
 )
 from tablestream.connectors.sink import CHANGE_TYPE, LATEST, NUMBER, ORDER, TIMESTAMP, KeyedSink, quoted
 from tablestream.errors import ArgumentError
-from tablestream.kinds import check_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

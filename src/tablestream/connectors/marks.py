@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args, runtime_checkable
 
-from tablestream.calling import user_line
+from tablestream.base.calling import user_line
 from tablestream.connectors.sink import KeyedSink, Sink
 from tablestream.errors import ArgumentError, TargetError
 

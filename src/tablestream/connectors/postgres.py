@@ -35,7 +35,8 @@ from typing import TYPE_CHECKING, Self
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tablestream.calling import user_line
+from tablestream.arguments.kinds import check_string, flag
+from tablestream.base.calling import user_line
 from tablestream.connectors.marks import (
     Found,
     Mark,
@@ -70,7 +71,6 @@ from tablestream.connectors.postgres_table import (
 from tablestream.connectors.sink import CHANGE_TYPE, LATEST, NUMBER, ORDER, TIMESTAMP
 from tablestream.connectors.sink import quoted as spark_quoted
 from tablestream.errors import ArgumentError, DatabaseError, PlanError
-from tablestream.kinds import check_string, flag
 
 if TYPE_CHECKING:
     import psycopg

@@ -25,10 +25,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tablestream.calling import user_line
-from tablestream.data_text import cut_sentence, cut_text, leaves_out_data, visible_lines
+from tablestream.base.calling import user_line
+from tablestream.base.data_text import cut_sentence, cut_text, leaves_out_data, visible_lines
+from tablestream.base.extras import install_hint
 from tablestream.errors import ArgumentError, DatabaseError
-from tablestream.extras import install_hint
 
 if TYPE_CHECKING:
     import psycopg

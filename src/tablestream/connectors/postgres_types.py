@@ -4,7 +4,7 @@
 Spark                 created as          also fits
 ====================  ==================  =====================================================
 boolean               boolean
-tinyint, smallint     smallint            a number that holds it in `tablestream.type_lattice`
+tinyint, smallint     smallint            a number that holds it in `tablestream.base.type_lattice`
 int                   integer             the same
 bigint                bigint              the same
 float                 real                double precision
@@ -29,9 +29,9 @@ import re
 
 from pyspark.sql import types as T
 
+from tablestream.base.type_lattice import holds
+from tablestream.base.type_parts import parts
 from tablestream.errors import UnsupportedTypeError
-from tablestream.type_lattice import holds
-from tablestream.type_parts import parts
 
 JSON = ("jsonb", "json")
 TEXT = ("text", "character varying", "uuid")

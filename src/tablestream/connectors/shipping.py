@@ -20,7 +20,7 @@ from weakref import WeakSet
 
 from pyspark.sql import SparkSession
 
-from tablestream.calling import user_line
+from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
 
 #: Whether to ship the package: "no" if the executors have it, or Spark accepts no files.

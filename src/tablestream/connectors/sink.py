@@ -11,11 +11,11 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
-from tablestream.calling import user_line
+from tablestream.arguments.kinds import check_text
+from tablestream.base.calling import user_line
+from tablestream.base.redaction import holds_secret
 from tablestream.connectors.place import Place
 from tablestream.errors import ArgumentError
-from tablestream.kinds import check_text
-from tablestream.redaction import holds_secret
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.errors import AnalysisException
 
+from tablestream.base.data_text import data_text
 from tablestream.connectors.spark_place import no_pattern, on_this_machine
-from tablestream.data_text import data_text
 from tablestream.errors import DamagedStateError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, IllegalArgumentException
 
-from tablestream.calling import user_line
+from tablestream.base.calling import user_line
 from tablestream.connectors.place import Place
 from tablestream.connectors.shipping import has_context, is_local
 from tablestream.errors import ArgumentError, MalformedRecordError

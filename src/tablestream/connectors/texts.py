@@ -33,7 +33,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.calling import user_line
+from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
 from tablestream.operators.calendar import FIRST_US, LAST_US
 

@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tablestream.calling import user_line
+from tablestream.base.calling import user_line
 from tablestream.connectors.shipping import has_context, is_local, ship
 from tablestream.errors import SessionSettingError
 

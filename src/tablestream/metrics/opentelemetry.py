@@ -24,9 +24,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tablestream.calling import user_line
+from tablestream.base.calling import user_line
+from tablestream.base.extras import install_hint
 from tablestream.errors import ArgumentError
-from tablestream.extras import install_hint
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tablestream.calling import user_line
+from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
 from tablestream.metrics.query_metrics import QueryMetrics
 from tablestream.pictures.figures import Figures

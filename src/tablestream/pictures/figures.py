@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tablestream.calling import user_line
+from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
 from tablestream.metrics.query_metrics import OperatorMetrics, QueryMetrics
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tablestream.calling import user_line
+from tablestream.base.calling import user_line
+from tablestream.base.extras import install_hint
+from tablestream.base.time_zones import in_utc, rows_of
 from tablestream.connectors.memory import sortable
 from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, LATEST, ORDER, TIMESTAMP, quoted
 from tablestream.errors import ArgumentError
-from tablestream.extras import install_hint
 from tablestream.pictures.validity import Change, moments
-from tablestream.time_zones import in_utc, rows_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tablestream.calling import user_line
+from tablestream.base.calling import user_line
 from tablestream.errors import PlanError
 
 #: A chain of 20 foreign-key joins. In a Java stack of the default size, Spark planned these, and not 60 rounds.

@@ -26,7 +26,6 @@ from tablestream.planner.lowering import Copies, Draft, History, Lowering, Made,
 from tablestream.planner.result import Carried, Pointer, Result, foreign_fields, key_fields
 from tablestream.runtime.rounds import EVERY_SHARD
 from tablestream.state.changes import AS_OF, FOREIGN_HASH, KEY_HASH
-from tablestream.topology.as_of import AsOf
 from tablestream.topology.graph import (
     base_of,
     fused,
@@ -35,6 +34,7 @@ from tablestream.topology.graph import (
     path_from_base,
 )
 from tablestream.topology.nodes import (
+    AsOf,
     Deduplicate,
     Fields,
     ForeignKeyJoin,

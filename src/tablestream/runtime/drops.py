@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tablestream.data_text import cut_text, data_text, leave_out_data, visible
+from tablestream.base.data_text import cut_text, data_text, leave_out_data, visible
 from tablestream.errors import DroppedRecordError
 from tablestream.operators.reasons import NULL_SEQUENCE, UNKNOWN_VALUE, reason_of
 from tablestream.state.changes import BOOTSTRAP

@@ -18,9 +18,9 @@ from pyspark.sql import types as T
 from tablestream.connectors import sink
 from tablestream.connectors.source import own_columns
 from tablestream.errors import ArgumentError, NondeterministicError, PlanError
-from tablestream.row import Plain
 from tablestream.spark.columns import SparkExpression
 from tablestream.spark.failing import is_harmless
+from tablestream.spark.row import Plain
 from tablestream.spark.volatile import volatile_parts
 from tablestream.topology.nodes import Field
 

@@ -25,10 +25,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.calling import user_line
+from tablestream.base.calling import user_line
+from tablestream.base.data_text import cut_text
 from tablestream.connectors.json_text import json_options
 from tablestream.connectors.spark_place import no_pattern
-from tablestream.data_text import cut_text
 from tablestream.errors import ArgumentError
 from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.spark.bootstrap_frame import Bootstrap

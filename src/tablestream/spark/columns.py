@@ -26,13 +26,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tablestream.base.type_parts import within
 from tablestream.connectors import sink
-from tablestream.row import LEFT, RIGHT, Plain, side_column
 from tablestream.spark.failing import Risk, Watched, failing, works
+from tablestream.spark.row import LEFT, RIGHT, Plain, side_column
 from tablestream.spark.types import nullable
 from tablestream.topology.nodes import Expression, Field, Fields, Filter, Join, Named, Node, Select
 from tablestream.topology.streams import SelectKey, ToStream
-from tablestream.type_parts import within
 
 #: The column of a condition.
 BOOLEAN = Field("condition", '"boolean"')

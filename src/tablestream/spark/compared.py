@@ -29,9 +29,9 @@ from dataclasses import dataclass
 
 from pyspark.sql import types as T
 
+from tablestream.base.type_lattice import holds
 from tablestream.errors import KeyMismatchError
 from tablestream.spark.types import nullable
-from tablestream.type_lattice import holds
 
 _MAX_DIGITS = 38
 #: As many decimal digits as a double always tells apart.

@@ -21,7 +21,7 @@ from typing import Any
 
 import polars as pl
 
-from tablestream.data_text import cut_text
+from tablestream.base.data_text import cut_text
 from tablestream.errors import ExpressionError
 from tablestream.operators.reasons import FAILED
 from tablestream.runtime.drops import Drops, example_text, place_text

@@ -22,8 +22,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tablestream.base.data_text import LIMIT
 from tablestream.connectors.sink import literal
-from tablestream.data_text import LIMIT
 from tablestream.runtime.rounds import Port
 from tablestream.spark.lineage import explained
 
@@ -134,7 +134,7 @@ def place_sql(partition: str, position: str) -> str:
 
 
 def data_sql(text: str) -> str:
-    """A text with values of a record in a message, as SQL: see `tablestream.data_text.cut_text`."""
+    """A text with values of a record in a message, as SQL: see `tablestream.base.data_text.cut_text`."""
     seen = f"regexp_replace({text}, {literal(_UNSEEN)}, '?')"
     return f"CASE WHEN length({text}) > {LIMIT} THEN concat(left({seen}, {LIMIT}), '...') ELSE {seen} END"
 

@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tablestream.data_text import cut_sentence
+from tablestream.base.data_text import cut_sentence
 from tablestream.errors import QueryFailedError
 from tablestream.spark.unread_files import is_unread_file, unread_file
 

@@ -9,11 +9,11 @@ from pyspark.errors import ParseException
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from tablestream.calling import user_line
+from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError, PlanError
-from tablestream.row import Plain, plain
 from tablestream.spark.analysis import columns_hint
 from tablestream.spark.columns import quoted
+from tablestream.spark.row import Plain, plain
 
 ColumnLike = Column | str
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.storagelevel import StorageLevel
 
-from tablestream.calling import user_line
+from tablestream.base.calling import user_line
 from tablestream.connectors.marks import MarkedSink
 from tablestream.connectors.place import Place
 from tablestream.connectors.sink import DirectorySink, NamedSink, RecordSink, SharedSink

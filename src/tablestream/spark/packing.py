@@ -15,6 +15,7 @@ import polars as pl
 import pyarrow as pa
 from pyspark import TaskContext
 
+from tablestream.base.time_zones import in_utc
 from tablestream.connectors.source import Origin
 from tablestream.errors import MalformedRecordError, OrderError
 from tablestream.operators.calendar import FIRST_US, LAST_US
@@ -49,7 +50,6 @@ from tablestream.state.changes import (
     hop_columns,
 )
 from tablestream.state.positions import Ints, frame_of
-from tablestream.time_zones import in_utc
 
 #: Rows that are packed together: blobs should be large, whatever the size of the session's Arrow record batches.
 ROWS = 100_000

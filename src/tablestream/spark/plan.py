@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, get_args
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tablestream.arguments import check_known
-from tablestream.calling import user_line
+from tablestream.arguments.kinds import flag
+from tablestream.arguments.words import check_known
+from tablestream.base.calling import user_line
 from tablestream.connectors import sink
 from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError, MixedPlanError
-from tablestream.kinds import flag
 from tablestream.planner.explain import explained
 from tablestream.planner.lower import lower
 from tablestream.planner.physical_plan import Ending, OnError, Output, PhysicalPlan, PlanOptions

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pyarrow import fs
 
-from tablestream.calling import user_line
+from tablestream.base.calling import user_line
 from tablestream.connectors.place import Place
 from tablestream.connectors.sink import checked_path
 from tablestream.connectors.small_texts import small_lines

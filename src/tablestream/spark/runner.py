@@ -18,17 +18,16 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructField, StructType, TimestampType
 
-from tablestream.arguments import checked_name
-from tablestream.calling import user_line
+from tablestream.arguments.words import checked_name
+from tablestream.base.calling import user_line
+from tablestream.base.data_text import data_left_out
 from tablestream.connectors.marks import MarkedSink, Moment
 from tablestream.connectors.shipping import has_context
 from tablestream.connectors.sink import RecordSink, Sink, TypedSink, checked_path
 from tablestream.connectors.small_texts import documents
 from tablestream.connectors.spark_place import check_none_came_empty, check_writable
 from tablestream.connectors.workers import prepare_workers
-from tablestream.data_text import data_left_out
 from tablestream.errors import ArgumentError, MixedPlanError, TablestreamError, TargetError
-from tablestream.options import Alignment, Compat, Emit, OnError, Tombstones, output_of, plan_options
 from tablestream.planner.physical_plan import Output, PhysicalPlan
 from tablestream.runtime.drops import DropReport, DropRules, Notice, OnDrop
 from tablestream.spark.births import ShardWatch
@@ -37,6 +36,7 @@ from tablestream.spark.columns import schema_of
 from tablestream.spark.failures import saying_what_failed
 from tablestream.spark.interrupts import let_ctrl_c_interrupt
 from tablestream.spark.moments import following, moment_of, next_moment
+from tablestream.spark.options import Alignment, Compat, Emit, OnError, Tombstones, output_of, plan_options
 from tablestream.spark.outputs import check_apart, check_identities, check_outputs, is_lone, write_outputs
 from tablestream.spark.plan import diagram_of, drop_rules, lowered, numbered, plan_of, query_frame, split
 from tablestream.spark.quiet import quieten

@@ -14,12 +14,12 @@ from threading import Lock
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tablestream.calling import user_line, warn
+from tablestream.arguments.kinds import check_session
+from tablestream.base.calling import user_line, warn
 from tablestream.connectors.shipping import has_context, is_local
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import SessionSettingError
-from tablestream.kinds import check_session
-from tablestream.options import DEFAULT_SHARDS
+from tablestream.spark.options import DEFAULT_SHARDS
 
 STORE = "spark.sql.streaming.stateStore.providerClass"
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"

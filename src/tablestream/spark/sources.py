@@ -38,14 +38,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.calling import warn
+from tablestream.base.calling import warn
 from tablestream.connectors import sink
 from tablestream.connectors.json_text import json_options
 from tablestream.connectors.source import OF_PARQUET, OF_VALUE, Origin, all_noted, own_columns
 from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, ReservedNameError
 from tablestream.operators.calendar import FIRST_US, LAST_US
 from tablestream.operators.captured.capture import OF_ROWS, PREIMAGE, READ, UPSERT
-from tablestream.row import Plain
 from tablestream.runtime.rounds import BY_PARTITION, BY_SOURCE
 from tablestream.spark import blobs
 from tablestream.spark.analysis import Analysed, analysed, check_condition, columns_hint, folding, is_found
@@ -55,6 +54,7 @@ from tablestream.spark.failing import Risk
 from tablestream.spark.given_columns import as_columns
 from tablestream.spark.lineage import JOIN, SUBQUERY, mixed_by
 from tablestream.spark.origins import origin_of
+from tablestream.spark.row import Plain
 from tablestream.spark.source_risks import risks_of
 from tablestream.spark.types import arrow_type, check_key_type
 from tablestream.spark.volatile import RECORDED

@@ -14,11 +14,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tablestream.calling import user_line
+from tablestream.arguments.kinds import check_session, whole
+from tablestream.base.calling import user_line
 from tablestream.connectors.sink import checked_path
 from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError
-from tablestream.kinds import check_session, whole
 from tablestream.planner.catalogue import StoredTable
 from tablestream.spark import blobs
 from tablestream.spark.relocation import check_place

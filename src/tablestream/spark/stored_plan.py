@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
-from tablestream.calling import user_line
+from tablestream.base.calling import user_line
 from tablestream.connectors.small_texts import documents, write_line
 from tablestream.errors import SessionSettingError
 from tablestream.planner.physical_plan import PhysicalPlan

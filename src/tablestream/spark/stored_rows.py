@@ -15,7 +15,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.calling import user_line
+from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersionedError
 from tablestream.operators.versions import FROM, TO
 from tablestream.planner.catalogue import StoredTable, StoredTables

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tablestream.calling import user_line
+from tablestream.base.calling import user_line
 from tablestream.connectors.small_texts import documents
 from tablestream.connectors.spark_place import seen_by_spark
 from tablestream.errors import StateError

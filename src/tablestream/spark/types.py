@@ -26,8 +26,8 @@ from collections.abc import Callable
 import pyarrow as pa
 from pyspark.sql import types as T
 
+from tablestream.base.type_parts import parts
 from tablestream.errors import UnsupportedTypeError
-from tablestream.type_parts import parts
 
 _FLAT: dict[type[T.DataType], pa.DataType] = {
     T.BooleanType: pa.bool_(),

@@ -10,10 +10,10 @@ from functools import cached_property
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
+from tablestream.base.data_text import LEFT_OUT
 from tablestream.connectors import sink
 from tablestream.connectors.json_text import json_sql
 from tablestream.connectors.sink import literal
-from tablestream.data_text import LEFT_OUT
 from tablestream.errors import ExpressionError, PlanError
 from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.spark.columns import Failed, View

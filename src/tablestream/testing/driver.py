@@ -8,20 +8,20 @@ from typing import Any
 
 from pyspark.errors import AnalysisException
 
-from tablestream.arguments import checked_length
-from tablestream.calling import user_line
+from tablestream.arguments.words import checked_length
+from tablestream.base.calling import user_line
+from tablestream.base.data_text import data_left_out
 from tablestream.connectors.memory import sortable, to_memory
-from tablestream.data_text import data_left_out
 from tablestream.errors import ArgumentError, MixedPlanError, StateError
-from tablestream.options import Alignment, Compat, OnError, plan_options
+from tablestream.handles.relation import Rejected
 from tablestream.planner.catalogue import decode
 from tablestream.planner.physical_plan import Output
-from tablestream.relation import Rejected
 from tablestream.runtime.drops import DropReport, Notice, OnDrop
 from tablestream.runtime.measures import MEASURES
 from tablestream.runtime.rounds import copied_name
 from tablestream.spark.bootstrap import first_rows
 from tablestream.spark.build import Builder
+from tablestream.spark.options import Alignment, Compat, OnError, plan_options
 from tablestream.spark.plan import drop_rules, lowered, outputs_frame, split
 from tablestream.spark.reports import warn_of_drops
 from tablestream.spark.runner import OutputRequest

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.arguments import check_known
-from tablestream.calling import user_line
+from tablestream.arguments.words import check_known
+from tablestream.base.calling import user_line
 from tablestream.connectors.kafka import KAFKA, kafka_origin
 from tablestream.connectors.source import with_origin
 from tablestream.errors import ArgumentError

@@ -16,7 +16,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from tablestream.calling import user_line
+from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
 
 Cells = tuple[str | None, ...]

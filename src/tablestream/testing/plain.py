@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_type
 
-from tablestream.type_lattice import BITS
+from tablestream.base.type_lattice import BITS
 
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 _FRACTION = re.compile(r"-?([0-9]{1,15})(?:\.([0-9]{1,15}))?")

@@ -13,16 +13,16 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.calling import user_line
+from tablestream.base.calling import user_line
+from tablestream.base.data_text import data_text
+from tablestream.base.type_parts import within
 from tablestream.connectors.json_text import json_read_options, json_sql
-from tablestream.data_text import data_text
 from tablestream.errors import ArgumentError
 from tablestream.spark.analysis import folding
 from tablestream.spark.columns import sql_type
 from tablestream.spark.types import nullable
 from tablestream.testing.notation import parsed
 from tablestream.testing.plain import plain_columns
-from tablestream.type_parts import within
 
 _MISFIT = "_misfit"
 GivenRows = str | Iterable[Any]

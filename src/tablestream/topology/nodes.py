@@ -32,7 +32,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
-    from tablestream.topology.as_of import AsOf
     from tablestream.topology.measures import Measure
 
 How = Literal["inner", "left", "right", "outer"]
@@ -73,6 +72,25 @@ class Named:
     def text(self) -> str:
         """For people."""
         return f"{self.name} = {self.expression.text}"
+
+
+@dataclass(frozen=True)
+class AsOf:
+    """The time as of which a row is joined with a versioned table.
+
+    Attributes
+    ----------
+    micros
+        Microseconds since 1970, computed from the row; null: the row points at nothing.
+    forward
+        Whether it is joined with the first version from that time on, instead of the last one up to it.
+    text
+        What the user wrote.
+    """
+
+    micros: Expression
+    forward: bool
+    text: str
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ import re
 from decimal import Decimal
 from typing import Any
 
-from tablestream.data_text import cut_text
+from tablestream.base.data_text import cut_text
 from tablestream.errors import TablestreamError
 
 MAX_EXPONENT = 2000

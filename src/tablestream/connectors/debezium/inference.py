@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from pyspark.sql import types as T
 
-from tablestream.calling import user_line
+from tablestream.base.calling import user_line
 from tablestream.connectors.debezium.avro import AvroReader
 from tablestream.connectors.debezium.columns import Columns
 from tablestream.connectors.debezium.foreign import NOT_OF_A_RECORD

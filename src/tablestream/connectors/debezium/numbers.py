@@ -29,11 +29,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import types as T
 
+from tablestream.base.type_lattice import BITS
 from tablestream.connectors.debezium.foreign import MAX_EXPONENT, decimal_of
 from tablestream.connectors.debezium.scalars import MisfitError, Modes, Scalar, raw_bytes
 from tablestream.connectors.debezium.types import number
 from tablestream.connectors.debezium.wire import Wire
-from tablestream.type_lattice import BITS
 
 STORAGE: dict[type[T.DataType], pa.DataType] = {
     T.ByteType: pa.int8(),

@@ -8,7 +8,8 @@ from typing import Any, Literal, get_args
 
 from pyspark.sql import types as T
 
-from tablestream.calling import user_line
+from tablestream.arguments.kinds import check_string
+from tablestream.base.calling import user_line
 from tablestream.connectors.debezium import source as sources
 from tablestream.connectors.debezium.columns import Columns
 from tablestream.connectors.debezium.converters import arrow_type
@@ -16,7 +17,6 @@ from tablestream.connectors.debezium.placeholder import Placeholder
 from tablestream.connectors.debezium.scalars import Binary, Decimals
 from tablestream.connectors.debezium.types import Unit
 from tablestream.errors import ArgumentError, UnsupportedTypeError
-from tablestream.kinds import check_string
 
 TimeMode = Literal["milliseconds", "microseconds", "nanoseconds", "isostring", "connect"]
 _UNITS: dict[str, Unit] = {

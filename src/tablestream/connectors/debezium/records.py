@@ -25,9 +25,9 @@ from typing import Any
 
 import msgspec
 
+from tablestream.base.data_text import data_text
 from tablestream.connectors.debezium.foreign import decimal_of, escaped
 from tablestream.connectors.debezium.wire import BadSchemaError, Wire, wire_of
-from tablestream.data_text import data_text
 
 _JSON = msgspec.json.Decoder(float_hook=decimal_of).decode
 OPERATIONS = {"c": "upsert", "u": "upsert", "r": "read", "d": "delete", "t": "truncate", "m": "skip"}

@@ -32,8 +32,8 @@ from typing import Any
 import msgspec
 from pyspark.sql import types as T
 
+from tablestream.base.data_text import data_text
 from tablestream.connectors.debezium.foreign import text_of
-from tablestream.data_text import data_text
 
 _LONG, _INT, _TEXT = T.LongType(), T.IntegerType(), T.StringType()
 

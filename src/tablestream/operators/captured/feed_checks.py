@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from tablestream.data_text import cut_text, data_text
+from tablestream.base.data_text import cut_text, data_text
 from tablestream.errors import CaptureError
 from tablestream.operators.arrangement import Arrangement, TableRows
 from tablestream.operators.captured.capture import CAPTURE, DELETE, PREIMAGE, UPSERT

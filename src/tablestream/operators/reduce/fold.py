@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tablestream.data_text import cut_text, data_text
+from tablestream.base.data_text import cut_text, data_text
 from tablestream.errors import ExpressionError, FunctionValueError, TablestreamError
 from tablestream.operators.cells import cells, column, dtype
 from tablestream.operators.operator import CanBeThin, Context, Emission

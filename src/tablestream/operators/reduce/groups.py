@@ -20,7 +20,7 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from tablestream.data_text import cut_text
+from tablestream.base.data_text import cut_text
 from tablestream.operators.arrangement import Arrangement
 from tablestream.operators.cells import as_json, cells
 from tablestream.operators.events import bools, ends, ints, never, places, previous, touched_keys

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 import polars as pl
 
-from tablestream.data_text import cut_text, data_text
+from tablestream.base.data_text import cut_text, data_text
 from tablestream.errors import ExpressionError, FunctionValueError, TablestreamError
 from tablestream.operators.cells import cells
 from tablestream.operators.cells import column as column_of

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from tablestream.data_text import cut_text
+from tablestream.base.data_text import cut_text
 from tablestream.errors import TotalOverflowError
 from tablestream.operators.events import ints
 from tablestream.operators.reduce.exact_floats import Limbs, Scaled, summed

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tablestream.data_text import cut_text, data_text
+from tablestream.base.data_text import cut_text, data_text
 from tablestream.errors import FunctionValueError
 from tablestream.operators.calendar import EPOCH_DAY, FIRST_US, LAST_US
 from tablestream.operators.cells import KEY, VALUE, as_json, dtype

@@ -13,14 +13,16 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.arguments import checked_name
+from tablestream.arguments.kinds import check_function, flag
+from tablestream.arguments.words import checked_name
+from tablestream.base.extras import install_hint
+from tablestream.base.type_parts import within
 from tablestream.errors import ArgumentError, PlanError, UnsupportedTypeError
-from tablestream.extras import install_hint
 from tablestream.functions import AggregateFunction, Aggregator
-from tablestream.kinds import check_function, flag
+from tablestream.handles.other_names import OtherNames
+from tablestream.handles.values import carried, check_names
 from tablestream.operators.reduce.declared import AGGREGATES, Takes
 from tablestream.operators.reduce.fold import UserFunctions
-from tablestream.other_names import OtherNames
 from tablestream.spark.analysis import Analysed
 from tablestream.spark.columns import spark_type
 from tablestream.spark.given_columns import as_column
@@ -28,8 +30,6 @@ from tablestream.spark.types import arrow_type, check_bytewise
 from tablestream.topology.graph import shown_name
 from tablestream.topology.measures import Measure
 from tablestream.topology.nodes import Aggregate, Field, Fields, Named, Node
-from tablestream.type_parts import within
-from tablestream.values import carried, check_names
 
 #: The table that a group makes.
 Made = TypeVar("Made")

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Literal
 
-from tablestream.arguments import check_known, checked_length
-from tablestream.calling import user_line
+from tablestream.arguments.kinds import flag, whole
+from tablestream.arguments.words import check_known, checked_length
+from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
-from tablestream.kinds import flag, whole
 from tablestream.planner import physical_plan
 from tablestream.planner.physical_plan import Align, Output, PlanOptions
 from tablestream.topology.nodes import Node

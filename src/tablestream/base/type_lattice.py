@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import types as T
 
-from tablestream.type_parts import parts
+from tablestream.base.type_parts import parts
 
 Holds = Callable[[T.DataType, T.DataType], bool]
 

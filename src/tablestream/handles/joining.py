@@ -11,18 +11,18 @@ from typing import Any
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import types as T
 
-from tablestream.calling import warn
+from tablestream.arguments.kinds import check_function, listed, signature, takes, whole
+from tablestream.base.calling import warn
 from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersionedError
-from tablestream.kinds import check_function, listed, signature, takes, whole
-from tablestream.row import LEFT, RIGHT, Given, Plain, Row, plain, renamed, side_column
+from tablestream.handles.values import carried, checked_value, empty, taken_apart
 from tablestream.spark.analysis import folding, is_found
 from tablestream.spark.columns import SparkExpression, schema_of, types_of
 from tablestream.spark.compared import POINTING, KeySide, common_key
 from tablestream.spark.given_columns import ColumnLike, as_columns
+from tablestream.spark.row import LEFT, RIGHT, Given, Plain, Row, plain, renamed, side_column
 from tablestream.spark.types import check_bytewise
 from tablestream.topology.graph import base_of, history_of, shown_name
 from tablestream.topology.nodes import Field, Fields, How, KeyJoin, Named, Node
-from tablestream.values import carried, checked_value, empty, taken_apart
 
 
 class OnKey(Enum):

@@ -9,11 +9,11 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tablestream.calling import user_line
+from tablestream.arguments.kinds import flag
+from tablestream.base.calling import user_line
 from tablestream.connectors.change_feed_frame import CHANGE_FEED, TIMESTAMP, TYPE, VERSION, of_feed
 from tablestream.errors import ArgumentError
-from tablestream.kinds import flag
-from tablestream.relation import versioned
+from tablestream.handles.relation import versioned
 from tablestream.sources import source_of
 from tablestream.spark.given_columns import ColumnLike
 from tablestream.tables import Table

@@ -8,16 +8,16 @@ from typing import Literal
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.arguments import check_known
+from tablestream.arguments.kinds import flag
+from tablestream.arguments.words import check_known
 from tablestream.errors import ArgumentError, NotVersionedError
-from tablestream.joining import Joining
-from tablestream.kinds import flag
+from tablestream.handles.joining import Joining
+from tablestream.handles.values import carried, empty
 from tablestream.operators.calendar import FIRST_US, LAST_US
 from tablestream.spark.columns import schema_of
 from tablestream.spark.given_columns import ColumnLike, as_column, sql_text
-from tablestream.topology.as_of import AsOf
 from tablestream.topology.graph import history_of, shown_name
-from tablestream.values import carried, empty
+from tablestream.topology.nodes import AsOf
 
 Direction = Literal["backward", "forward"]
 

@@ -13,26 +13,26 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.arguments import checked_length, checked_name
-from tablestream.calling import user_line
+from tablestream.arguments.kinds import listed
+from tablestream.arguments.words import checked_length, checked_name
+from tablestream.base.calling import user_line
 from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, MixedPlanError, TablestreamError
-from tablestream.grouping import Grouping
-from tablestream.kinds import listed
-from tablestream.options import OnError, plan_options
-from tablestream.other_names import OtherNames
+from tablestream.handles.grouping import Grouping
+from tablestream.handles.other_names import OtherNames
+from tablestream.handles.values import carried, check_names, checked_value, empty, taken_apart
 from tablestream.planner.physical_plan import Output, PlanOptions
-from tablestream.row import Plain, plain, renamed
 from tablestream.spark.analysis import Analysed, check_condition, folding
 from tablestream.spark.columns import SparkExpression, quoted, schema_of, spark_type
 from tablestream.spark.given_columns import ColumnLike, as_column, as_columns, sql_text
+from tablestream.spark.options import OnError, plan_options
 from tablestream.spark.plan import changes_of, diagram_of
+from tablestream.spark.row import Plain, plain, renamed
 from tablestream.spark.runner import OutputRequest
 from tablestream.spark.types import check_key_type
 from tablestream.topology.graph import VERSIONS, shown_name
 from tablestream.topology.nodes import Field, Fields, Filter, Materialize, Named, Node, Select
 from tablestream.topology.streams import FlatMap
-from tablestream.values import carried, check_names, checked_value, empty, taken_apart
 
 #: The key of a group of all rows: true.
 ALL_ROWS = "all_rows"

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from tablestream.errors import ArgumentError
-from tablestream.joining import Joining, On, SelectFunction, Suffixes
-from tablestream.row import plain
+from tablestream.handles.joining import Joining, On, SelectFunction, Suffixes
 from tablestream.spark.columns import SparkExpression, quoted
+from tablestream.spark.row import plain
 from tablestream.topology.graph import shown_name
 from tablestream.topology.nodes import (
     Expression,

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.arguments import checked_name
-from tablestream.calling import user_line
+from tablestream.arguments.kinds import listed
+from tablestream.arguments.words import checked_name
+from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
-from tablestream.first_rows import NewKeys
-from tablestream.kinds import listed
-from tablestream.relation import Relation
+from tablestream.handles.first_rows import NewKeys
+from tablestream.handles.relation import Relation
 from tablestream.spark.columns import quoted
 from tablestream.spark.given_columns import ColumnLike
 from tablestream.topology.graph import history_of

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from tablestream.calling import user_line
+from tablestream.base.calling import user_line
 from tablestream.connectors.sink import quoted
 from tablestream.errors import ArgumentError
 from tablestream.topology.needed import SIDES

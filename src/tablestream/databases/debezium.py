@@ -13,8 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.arguments import check_known, checked_length
-from tablestream.calling import user_line, warn
+from tablestream.arguments.kinds import check_string, check_text, flag, is_flag, is_session, listed
+from tablestream.arguments.words import check_known, checked_length
+from tablestream.base.calling import user_line, warn
+from tablestream.base.extras import install_hint
 from tablestream.connectors.avro import confluent_avro
 from tablestream.connectors.debezium_frame import decoded, transaction_ends
 from tablestream.connectors.file_rows import Option
@@ -29,9 +31,7 @@ from tablestream.connectors.kafka import (
 from tablestream.connectors.kafka_options import checked_servers
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError
-from tablestream.extras import install_hint
-from tablestream.kinds import check_string, check_text, flag, is_flag, is_session, listed
-from tablestream.relation import versioned
+from tablestream.handles.relation import versioned
 from tablestream.sources import source_of
 from tablestream.tables import Table
 from tablestream.topology.graph import CAPTURED

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tablestream.arguments.kinds import is_flag, listed
 from tablestream.errors import ArgumentError, UnsupportedTypeError
-from tablestream.grouping import Grouped, Made, has_order
-from tablestream.kinds import is_flag, listed
+from tablestream.handles.grouping import Grouped, Made, has_order
+from tablestream.handles.values import carried, check_names, checked_value
 from tablestream.spark.analysis import Analysed
 from tablestream.spark.columns import quoted
 from tablestream.spark.given_columns import ColumnLike, as_column, sql_text
 from tablestream.spark.types import check_bytewise
 from tablestream.topology.nodes import Field, Fields, Named, Top
-from tablestream.values import carried, check_names, checked_value
 
 
 class FirstRows(Grouped[Made]):

@@ -11,8 +11,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, ReservedNameError
-from tablestream.row import Plain
 from tablestream.spark.analysis import Analysed, analysed, folding, with_used
+from tablestream.spark.row import Plain
 from tablestream.spark.sources import SUBSTITUTED, is_reserved
 from tablestream.spark.types import arrow_type
 from tablestream.topology.nodes import Field, Fields, Named

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pyspark.sql import Column
 
-from tablestream.calling import user_line
+from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
 
 

@@ -1,0 +1,1 @@
+"""What every module may use. Nothing here imports another part of the package."""

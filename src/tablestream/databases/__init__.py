@@ -1,0 +1,1 @@
+"""Tables of a database: Debezium's topics, and Delta's change data feed."""

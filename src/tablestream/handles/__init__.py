@@ -1,0 +1,1 @@
+"""What tables, streams and groups share: columns, keys, joins and groups as users describe them."""
