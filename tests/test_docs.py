@@ -10,8 +10,8 @@ from pyspark import errors as pyspark_errors
 
 from tablestream import errors
 from tablestream.base import data_text
-from tablestream.connectors import postgres
 from tablestream.connectors.debezium import foreign
+from tablestream.connectors.postgres import sink as postgres
 from tablestream.operators import deduplicate, reasons
 from tablestream.operators.reduce import members, parts
 from tablestream.spark import options, round_worker, session

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tablestream as ts
-from tablestream.connectors.kafka import checked_offsets
+from tablestream.connectors.kafka.source import checked_offsets
 from tablestream.errors import ArgumentError
 
 if TYPE_CHECKING:

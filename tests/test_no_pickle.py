@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import tablestream
-from tablestream.connectors.avro_codec import PlainAvro, decoded
-from tablestream.connectors.avro_schema import AvroSchema, columns_of
+from tablestream.connectors.avro.codec import PlainAvro, decoded
+from tablestream.connectors.avro.schema import AvroSchema, columns_of
 from tablestream.errors import DamagedMessagesError, DamagedStateError
 from tablestream.planner import catalogue
 from tablestream.spark import blobs

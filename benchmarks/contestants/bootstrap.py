@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 import tablestream as ts
 from benchmarks.results import MicroBatch, Run
 from benchmarks.workload import ITEM_SCHEMA
-from tablestream.connectors.files import from_files
+from tablestream.connectors.files.source import from_files
 from tablestream.connectors.sink import KeyedSink
 
 if TYPE_CHECKING:

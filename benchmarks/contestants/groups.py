@@ -11,7 +11,7 @@ import tablestream as ts
 from benchmarks.contestants.running import run_to_end
 from benchmarks.results import Run
 from benchmarks.workload import ITEM_SCHEMA, copy_log, read_stream
-from tablestream.connectors.files import from_files
+from tablestream.connectors.files.source import from_files
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

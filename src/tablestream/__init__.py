@@ -26,14 +26,15 @@ if sys.executable:
 
 if TYPE_CHECKING:
     from tablestream import errors, functions, testing
-    from tablestream.connectors.avro import avro, confluent_avro
-    from tablestream.connectors.console import to_console
-    from tablestream.connectors.delta import to_delta
-    from tablestream.connectors.files import from_files, to_files
-    from tablestream.connectors.kafka import from_kafka
-    from tablestream.connectors.kafka_sink import to_kafka
-    from tablestream.connectors.memory import to_memory
-    from tablestream.connectors.postgres import to_postgres
+    from tablestream.connectors.avro.format import avro, confluent_avro
+    from tablestream.connectors.console.sink import to_console
+    from tablestream.connectors.delta.sink import to_delta
+    from tablestream.connectors.files.sink import to_files
+    from tablestream.connectors.files.source import from_files
+    from tablestream.connectors.kafka.sink import to_kafka
+    from tablestream.connectors.kafka.source import from_kafka
+    from tablestream.connectors.memory.sink import to_memory
+    from tablestream.connectors.postgres.sink import to_postgres
     from tablestream.connectors.sink import Sink
     from tablestream.connectors.source import Origin, with_origin
     from tablestream.databases.change_feed import from_change_feed
@@ -114,14 +115,15 @@ _SUBMODULES = ("errors", "functions", "testing")
 _DEFINED_IN = {
     "tablestream.handles.as_of_time": ("AsOfTime", "as_of"),
     "tablestream.databases.change_feed": ("from_change_feed",),
-    "tablestream.connectors.avro": ("avro", "confluent_avro"),
-    "tablestream.connectors.console": ("to_console",),
-    "tablestream.connectors.delta": ("to_delta",),
-    "tablestream.connectors.files": ("from_files", "to_files"),
-    "tablestream.connectors.kafka": ("from_kafka",),
-    "tablestream.connectors.kafka_sink": ("to_kafka",),
-    "tablestream.connectors.memory": ("to_memory",),
-    "tablestream.connectors.postgres": ("to_postgres",),
+    "tablestream.connectors.avro.format": ("avro", "confluent_avro"),
+    "tablestream.connectors.console.sink": ("to_console",),
+    "tablestream.connectors.delta.sink": ("to_delta",),
+    "tablestream.connectors.files.sink": ("to_files",),
+    "tablestream.connectors.files.source": ("from_files",),
+    "tablestream.connectors.kafka.source": ("from_kafka",),
+    "tablestream.connectors.kafka.sink": ("to_kafka",),
+    "tablestream.connectors.memory.sink": ("to_memory",),
+    "tablestream.connectors.postgres.sink": ("to_postgres",),
     "tablestream.connectors.sink": ("Sink",),
     "tablestream.connectors.source": ("Origin", "with_origin"),
     "tablestream.databases.debezium": ("Debezium", "from_debezium"),

@@ -157,7 +157,7 @@ class Captured:
         assert errors.is_empty(), errors["error"].to_list()
         frame = frame.sort("partition", "offset")
         rows = pl.col("op").is_in([UPSERT, READ])
-        timed = pl.when(rows | pl.col("ts_us").is_not_null()).then(TS)  # as `_said` of `debezium_frame`
+        timed = pl.when(rows | pl.col("ts_us").is_not_null()).then(TS)  # as `_said` of `debezium.frame`
         running = timed.cum_max().forward_fill().over("partition").fill_null(0)
         return frame.with_columns(running.alias(PLACE)).sort(
             PLACE, "partition", "offset", maintain_order=True

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import tablestream as ts
-from tablestream.connectors.console import ConsoleSink
+from tablestream.connectors.console.sink import ConsoleSink
 from tablestream.errors import ArgumentError, PlanError
 from tests.connectors.changes import KEY, changes
 from tests.spark.change_logs import ChangeLog, run

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tablestream.connectors.file_rows import csv_defaults
-from tablestream.connectors.files import from_files
+from tablestream.connectors.files.rows import csv_defaults
+from tablestream.connectors.files.source import from_files
 from tablestream.connectors.source import CORRUPT_RECORD
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 from fastavro import parse_schema, schemaless_writer
 
-from tablestream.connectors.avro_registry import NoSchemaError
-from tablestream.connectors.avro_schema import AvroSchema
+from tablestream.connectors.avro.registry import NoSchemaError
+from tablestream.connectors.avro.schema import AvroSchema
 from tablestream.connectors.debezium import AvroReader, Columns, DebeziumDecoder, infer
 from tablestream.connectors.debezium.ends import EndDecoder
 from tablestream.connectors.debezium.records import Reader

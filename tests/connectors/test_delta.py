@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 import tablestream as ts
-from tablestream.connectors.delta import TXN_APP_ID, TXN_VERSION, DeltaMode, DeltaSink, to_delta
-from tablestream.connectors.delta_marks import DeltaMark, last_mark
+from tablestream.connectors.delta.marks import DeltaMark, last_mark
+from tablestream.connectors.delta.sink import TXN_APP_ID, TXN_VERSION, DeltaMode, DeltaSink, to_delta
 from tablestream.connectors.marks import Moment
 from tablestream.connectors.sink import CHANGE_COLUMNS
 from tablestream.errors import ArgumentError, PlanError, SessionSettingError, TargetError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import tablestream as ts
-from tablestream.connectors.delta import DeltaSink, to_delta
+from tablestream.connectors.delta.sink import DeltaSink, to_delta
 from tablestream.connectors.marks import Moment
 from tablestream.errors import TargetError
 from tests.connectors.changes import KEY, changes

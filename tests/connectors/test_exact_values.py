@@ -13,7 +13,7 @@ import tablestream as ts
 from tablestream.connectors.debezium.scalars import MisfitError, Modes
 from tablestream.connectors.debezium.times import day, timestamp
 from tablestream.connectors.debezium.wire import Wire
-from tablestream.connectors.files import from_files
+from tablestream.connectors.files.source import from_files
 from tablestream.connectors.formats import as_format, with_units
 from tablestream.connectors.source import CORRUPT_RECORD
 from tablestream.connectors.texts import Texts, checked_units

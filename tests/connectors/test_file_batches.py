@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tablestream.connectors import file_batches as module
-from tablestream.connectors.file_batches import MARK, TRIES, FileBatches
-from tablestream.connectors.files import to_files
+from tablestream.connectors.files import batches as module
+from tablestream.connectors.files.batches import MARK, TRIES, FileBatches
+from tablestream.connectors.files.sink import to_files
 from tablestream.connectors.marks import Mark, Moment
 from tablestream.errors import TargetError
 from tests.connectors.changes import changes
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tablestream.connectors.files import FileSink
+    from tablestream.connectors.files.sink import FileSink
 
 NOTHING: Any = None
 

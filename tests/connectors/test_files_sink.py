@@ -11,8 +11,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType, TimestampType
 
 from tablestream import start, table
-from tablestream.connectors import files as module
-from tablestream.connectors.files import OWNER, from_files, to_files
+from tablestream.connectors.files import source as module
+from tablestream.connectors.files.sink import OWNER, to_files
+from tablestream.connectors.files.source import from_files
 from tablestream.connectors.json_text import json_options
 from tablestream.connectors.marks import Moment
 from tablestream.errors import ArgumentError, PlanError, ReservedNameError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from pyspark.sql import functions as F
 
-from tablestream.connectors.memory import MemorySink, to_memory
+from tablestream.connectors.memory.sink import MemorySink, to_memory
 from tablestream.errors import ArgumentError, PlanError
 from tests.connectors.changes import KEY, changes
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 import tablestream as ts
-from tablestream.connectors.files import from_files
+from tablestream.connectors.files.source import from_files
 from tablestream.errors import ArgumentError, QueryFailedError
 from tests.marks import quick_first
 

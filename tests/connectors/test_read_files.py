@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from tablestream.connectors.files import from_files
+from tablestream.connectors.files.source import from_files
 from tablestream.connectors.source import CORRUPT_RECORD, noted_origin
 from tablestream.errors import ArgumentError, PlanError
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext, cloudpickle
 
-from tablestream.connectors.delta import DeltaSink
-from tablestream.connectors.files import FileSink
-from tablestream.connectors.kafka_sink import KafkaSink
-from tablestream.connectors.postgres import PostgresSink
+from tablestream.connectors.delta.sink import DeltaSink
+from tablestream.connectors.files.sink import FileSink
+from tablestream.connectors.kafka.sink import KafkaSink
+from tablestream.connectors.postgres.sink import PostgresSink
 from tablestream.spark.unpacking import micro_batch_id
 from tests.faults import followed
 from tests.faults.followed import FollowedProcessor, follow_stages

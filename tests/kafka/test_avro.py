@@ -16,9 +16,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql import types as T
 
-from tablestream.connectors import avro_registry
-from tablestream.connectors.avro import avro, confluent_avro
-from tablestream.connectors.avro_codec import (
+from tablestream.connectors.avro import registry as avro_registry
+from tablestream.connectors.avro.codec import (
     AvroEncoder,
     ConfluentAvro,
     PlainAvro,
@@ -26,9 +25,10 @@ from tablestream.connectors.avro_codec import (
     decoded,
     read,
 )
-from tablestream.connectors.avro_columns import check_columns
-from tablestream.connectors.avro_registry import Registry
-from tablestream.connectors.avro_schema import AvroSchema, columns_of
+from tablestream.connectors.avro.columns import check_columns
+from tablestream.connectors.avro.format import avro, confluent_avro
+from tablestream.connectors.avro.registry import Registry
+from tablestream.connectors.avro.schema import AvroSchema, columns_of
 from tablestream.errors import ArgumentError, RecordEncodingError, RegistryError, UnsupportedTypeError
 from tests.kafka.registry import SchemaRegistry, schema_registry
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
 from tablestream.connectors.formats import as_format
-from tablestream.connectors.kafka import _of_kafka, _Part
+from tablestream.connectors.kafka.source import _of_kafka, _Part
 from tests.kafka.test_formats import SCHEMA, decoded
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from pyspark.sql import types as T
 
 import tablestream as ts
 from tablestream.connectors.marks import Mark
-from tablestream.connectors.postgres_marks import Marks
-from tablestream.connectors.postgres_sql import TableName
-from tablestream.connectors.postgres_table import described, missing
+from tablestream.connectors.postgres.marks import Marks
+from tablestream.connectors.postgres.sql import TableName
+from tablestream.connectors.postgres.table import described, missing
 from tablestream.errors import ArgumentError, DatabaseError, PlanError
 
 if TYPE_CHECKING:

@@ -12,16 +12,16 @@ from pyspark.sql import Row
 from pyspark.sql import types as T
 
 import tablestream as ts
-from tablestream.connectors import postgres as module
 from tablestream.connectors.marks import Mark, Moment
-from tablestream.connectors.postgres_marks import Marks
-from tablestream.connectors.postgres_staging import staged
+from tablestream.connectors.postgres import sink as module
+from tablestream.connectors.postgres.marks import Marks
+from tablestream.connectors.postgres.staging import staged
 from tablestream.errors import DatabaseError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tablestream.connectors.postgres import PostgresSink
+    from tablestream.connectors.postgres.sink import PostgresSink
     from tests.postgres.database import Database
 
 SCHEMA = pa.schema(

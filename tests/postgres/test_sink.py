@@ -12,9 +12,9 @@ from pyspark.errors import PythonException
 from pyspark.sql import types as T
 
 import tablestream as ts
-from tablestream.connectors import postgres as module
 from tablestream.connectors.marks import Mark
-from tablestream.connectors.postgres_marks import Marks
+from tablestream.connectors.postgres import sink as module
+from tablestream.connectors.postgres.marks import Marks
 from tablestream.connectors.sink import CHANGE_COLUMNS
 from tablestream.errors import ArgumentError, DatabaseError, PlanError
 from tests.connectors.changes import KEY, START, changes

@@ -12,11 +12,11 @@ from pyspark.sql import Row
 from pyspark.sql import types as T
 
 import tablestream as ts
-from tablestream.connectors import postgres as module
 from tablestream.connectors.marks import Mark
-from tablestream.connectors.postgres_marks import Marks
-from tablestream.connectors.postgres_server import Server
-from tablestream.connectors.postgres_staging import Task, staged
+from tablestream.connectors.postgres import sink as module
+from tablestream.connectors.postgres.marks import Marks
+from tablestream.connectors.postgres.server import Server
+from tablestream.connectors.postgres.staging import Task, staged
 from tablestream.errors import DatabaseError, RecordEncodingError
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from pyspark.sql import types as T
 
 import tablestream as ts
 from tablestream.connectors.marks import Mark, Moment
-from tablestream.connectors.postgres_marks import Marks, check_plain
+from tablestream.connectors.postgres.marks import Marks, check_plain
 from tablestream.errors import ArgumentError, DatabaseError
 from tablestream.spark.outputs import check_identities
 
 if TYPE_CHECKING:
-    from tablestream.connectors.postgres import PostgresSink
+    from tablestream.connectors.postgres.sink import PostgresSink
     from tests.postgres.database import Database
 
 OLDER = (

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from pyspark.sql import types as T
 
 from tablestream.connectors.infinity import AFTER_ALL, BEFORE_ALL
-from tablestream.connectors.postgres_server import Server
-from tablestream.connectors.postgres_text import UnstorableError, copy_text
-from tablestream.connectors.postgres_types import created_as, fits
+from tablestream.connectors.postgres.server import Server
+from tablestream.connectors.postgres.text import UnstorableError, copy_text
+from tablestream.connectors.postgres.types import created_as, fits
 from tablestream.errors import UnsupportedTypeError
 
 if TYPE_CHECKING:

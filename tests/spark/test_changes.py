@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from tablestream.connectors.memory import MemorySink
+    from tablestream.connectors.memory.sink import MemorySink
     from tablestream.spark.options import Emit
 
 MICRO_BATCHES = 3

@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 import tablestream as ts
-from tablestream.connectors.delta import to_delta
-from tablestream.connectors.files import to_files
+from tablestream.connectors.delta.sink import to_delta
+from tablestream.connectors.files.sink import to_files
 from tablestream.connectors.marks import Moment
-from tablestream.connectors.memory import to_memory
+from tablestream.connectors.memory.sink import to_memory
 from tablestream.errors import ArgumentError
 from tablestream.spark.outputs import check_outputs, is_lone, write_outputs
 from tablestream.spark.reports import _PORT

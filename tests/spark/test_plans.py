@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tablestream.connectors.memory import MemorySink
+    from tablestream.connectors.memory.sink import MemorySink
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 import tablestream as ts
-from tablestream.connectors.memory import MemorySink
+from tablestream.connectors.memory.sink import MemorySink
 from tablestream.errors import ArgumentError, CheckpointMovedError, PlanChangedError, SessionSettingError
 from tests.marks import repeat
 from tests.spark.change_logs import ALL, START, ChangeLog, run

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tablestream.connectors.memory import MemorySink
+    from tablestream.connectors.memory.sink import MemorySink
 
 SCHEMA = "id int, port int, shard string, blob string, at timestamp, seq int"
 _ZONE = "spark.sql.session.timeZone"

@@ -12,8 +12,8 @@ import pytest
 
 import tablestream as ts
 from tablestream.base.time_zones import rows_of
-from tablestream.connectors.collected import TimeText, collected
-from tablestream.connectors.memory import sortable
+from tablestream.connectors.memory.collected import TimeText, collected
+from tablestream.connectors.memory.sink import sortable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

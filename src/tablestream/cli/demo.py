@@ -14,7 +14,8 @@ from tablestream.cli.failures import clear_errors
 from tablestream.cli.options import Debug, Json
 from tablestream.cli.reading import json_lines, polars_rows
 from tablestream.cli.sessions import sessions
-from tablestream.connectors.files import from_files, to_files
+from tablestream.connectors.files.sink import to_files
+from tablestream.connectors.files.source import from_files
 from tablestream.sources import table
 from tablestream.spark.runner import start
 

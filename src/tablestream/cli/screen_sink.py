@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from tablestream.cli.reading import json_lines, polars_rows
-from tablestream.connectors.console import FirstChanges, FirstChangesSink
+from tablestream.connectors.console.sink import FirstChanges, FirstChangesSink
 
 if TYPE_CHECKING:
     from tablestream.cli.screen import Screen

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from tablestream.cli.screen_sink import ScreenSink
 from tablestream.cli.target import outputs_of
-from tablestream.connectors.delta import to_delta
-from tablestream.connectors.files import to_files
+from tablestream.connectors.delta.sink import to_delta
+from tablestream.connectors.files.sink import to_files
 from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError
 

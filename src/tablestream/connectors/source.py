@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 OnMalformed = Literal["fail", "drop", "keep"]
+Option = str | int | float | bool
+"""A value among Spark's options of a source or a sink."""
 
 CORRUPT_RECORD = "_corrupt_record"
 """Spark's name for the column with the texts of rows that could not be read."""

@@ -17,10 +17,10 @@ from tablestream.arguments.kinds import check_string, check_text, flag, is_flag,
 from tablestream.arguments.words import check_known, checked_length
 from tablestream.base.calling import user_line, warn
 from tablestream.base.extras import install_hint
-from tablestream.connectors.avro import confluent_avro
-from tablestream.connectors.debezium_frame import decoded, transaction_ends
-from tablestream.connectors.file_rows import Option
-from tablestream.connectors.kafka import (
+from tablestream.connectors.avro.format import confluent_avro
+from tablestream.connectors.debezium.frame import decoded, transaction_ends
+from tablestream.connectors.kafka.options import checked_servers
+from tablestream.connectors.kafka.source import (
     Offsets,
     OnError,
     check_on_error,
@@ -28,7 +28,7 @@ from tablestream.connectors.kafka import (
     first_records,
     raw_records,
 )
-from tablestream.connectors.kafka_options import checked_servers
+from tablestream.connectors.source import Option
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError
 from tablestream.handles.relation import versioned

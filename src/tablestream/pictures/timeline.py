@@ -13,7 +13,7 @@ import pyarrow as pa
 from tablestream.base.calling import user_line
 from tablestream.base.extras import install_hint
 from tablestream.base.time_zones import in_utc, rows_of
-from tablestream.connectors.memory import sortable
+from tablestream.connectors.memory.sink import sortable
 from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, LATEST, ORDER, TIMESTAMP, quoted
 from tablestream.errors import ArgumentError
 from tablestream.pictures.validity import Change, moments

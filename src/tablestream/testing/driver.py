@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException
 from tablestream.arguments.words import checked_length
 from tablestream.base.calling import user_line
 from tablestream.base.data_text import data_left_out
-from tablestream.connectors.memory import sortable, to_memory
+from tablestream.connectors.memory.sink import sortable, to_memory
 from tablestream.errors import ArgumentError, MixedPlanError, StateError
 from tablestream.handles.relation import Rejected
 from tablestream.planner.catalogue import decode

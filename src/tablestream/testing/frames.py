@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 
 from tablestream.arguments.words import check_known
 from tablestream.base.calling import user_line
-from tablestream.connectors.kafka import KAFKA, kafka_origin
+from tablestream.connectors.kafka.source import KAFKA, kafka_origin
 from tablestream.connectors.source import with_origin
 from tablestream.errors import ArgumentError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Row
 from pyspark.sql import types as T
 
-from tablestream.connectors.memory import sortable
+from tablestream.connectors.memory.sink import sortable
 from tablestream.connectors.sink import ORDER
 from tablestream.errors import StateError
 from tablestream.planner.physical_plan import Ending

@@ -9,8 +9,8 @@ from typing import Any, overload
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import types as T
 
-from tablestream.connectors.collected import collected
-from tablestream.connectors.memory import in_order
+from tablestream.connectors.memory.collected import collected
+from tablestream.connectors.memory.sink import in_order
 from tablestream.connectors.sink import ORDER, quoted
 from tablestream.pictures.html import html_table
 from tablestream.testing.notation import Cells, shown

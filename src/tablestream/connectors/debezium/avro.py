@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, Protocol
 
-from tablestream.connectors.avro_codec import UndecodableError, read
-from tablestream.connectors.avro_registry import NoSchemaError
-from tablestream.connectors.avro_schema import AvroSchema, parsed, why_endless
+from tablestream.connectors.avro.codec import UndecodableError, read
+from tablestream.connectors.avro.registry import NoSchemaError
+from tablestream.connectors.avro.schema import AvroSchema, parsed, why_endless
 from tablestream.connectors.debezium.records import Datum, UnreadableError
 from tablestream.connectors.debezium.wire import BadSchemaError, Wire
 
@@ -22,7 +22,7 @@ _BASES |= {"string": "string", "enum": "string", "bytes": "bytes", "fixed": "byt
 
 
 class Schemas(Protocol):
-    """Where schemas are looked up: `tablestream.connectors.avro_registry.Registry`, or one of a test."""
+    """Where schemas are looked up: `tablestream.connectors.avro.registry.Registry`, or one of a test."""
 
     def schema(self, number: int) -> AvroSchema:
         """Return the schema of a number, or raise `NoSchemaError`."""

@@ -20,7 +20,7 @@ from pyspark.sql import types as T
 
 from tablestream.base.calling import user_line
 from tablestream.base.type_lattice import holds, misfits
-from tablestream.connectors.avro_schema import AvroSchema, columns_of, fields_of
+from tablestream.connectors.avro.schema import AvroSchema, columns_of, fields_of
 from tablestream.connectors.formats import Part
 from tablestream.errors import ArgumentError
 

@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException
 
 from tablestream.arguments.kinds import check_mapping
 from tablestream.base.calling import user_line
-from tablestream.connectors.file_rows import Option
+from tablestream.connectors.source import Option
 from tablestream.errors import ArgumentError, SessionSettingError
 
 if TYPE_CHECKING:

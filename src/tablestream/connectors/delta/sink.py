@@ -13,15 +13,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, StringType, StructType
 
 from tablestream.base.calling import user_line
-from tablestream.connectors.delta_marks import (
+from tablestream.connectors.delta.marks import (
     DeltaMark,
     has_mark,
     last_mark,
     new_app_id,
     usual_app_id,
 )
-from tablestream.connectors.delta_names import MAPPING, needs_mapping, why_refused
-from tablestream.connectors.delta_types import misfits
+from tablestream.connectors.delta.names import MAPPING, needs_mapping, why_refused
+from tablestream.connectors.delta.types import misfits
 from tablestream.connectors.marks import (
     Found,
     MarkingSink,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tablestream.connectors.collected import TimeText, collected
+from tablestream.connectors.memory.collected import TimeText, collected
 from tablestream.connectors.shipping import has_context
 from tablestream.connectors.sink import ORDER, KeyedSink
 from tablestream.errors import ArgumentError, PlanError

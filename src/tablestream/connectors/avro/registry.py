@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tablestream.base.extras import install_hint
-from tablestream.connectors.avro_schema import AvroSchema
+from tablestream.connectors.avro.schema import AvroSchema
 from tablestream.errors import ArgumentError, RegistryError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.connectors.capture_column import capture_column
-from tablestream.connectors.kafka import KAFKA, OnError, kafka_origin, undecodable
+from tablestream.connectors.kafka.source import KAFKA, OnError, kafka_origin, undecodable
 from tablestream.connectors.source import with_origin
 from tablestream.operators.captured.capture import DELETE, READ, UPSERT
 

@@ -1,4 +1,4 @@
-"""Directories of files: changelogs to read, and changelogs to write.
+"""Read a directory of changelogs as a stream.
 
 The notes of `from_files` say how Spark 4.2 treats malformed rows, as tested format by format.
 """
@@ -6,43 +6,22 @@ The notes of `from_files` say how Spark 4.2 treats malformed rows, as tested for
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tablestream.arguments.kinds import check_mapping, check_session, checked_count
 from tablestream.base.calling import user_line
-from tablestream.connectors.file_batches import MICRO_BATCH, FileBatches
-from tablestream.connectors.file_rows import (
-    Option,
-    csv_defaults,
-    has_header,
-    kept_types,
-    own_rows,
-    typed_rows,
-)
-from tablestream.connectors.json_text import json_options
-from tablestream.connectors.marks import (
-    Found,
-    Mark,
-    MarkingSink,
-    OnMismatch,
-    Verdict,
-    checked_on_mismatch,
-    judged,
-    no_rebuild,
-)
-from tablestream.connectors.sink import ORDER, checked_path
-from tablestream.connectors.small_texts import first_line, write_line
+from tablestream.connectors.files.rows import csv_defaults, has_header, kept_types, own_rows, typed_rows
+from tablestream.connectors.sink import checked_path
 from tablestream.connectors.source import (
     CORRUPT_RECORD,
     OF_PARQUET,
     UNREADABLE,
     OnMalformed,
+    Option,
     Origin,
     note_of,
     with_origin,
@@ -51,22 +30,19 @@ from tablestream.connectors.spark_place import (
     check_no_empty,
     check_no_file,
     check_no_signs,
-    check_writable,
     seen_by_spark,
 )
 from tablestream.connectors.texts import Texts, Units, checked_units
 from tablestream.connectors.workers import use_driver_python
-from tablestream.errors import ArgumentError, PlanError, ReservedNameError, TargetError
+from tablestream.errors import ArgumentError, PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from pyspark.sql import DataFrame
 
 ReadFormat = Literal["json", "csv", "parquet"]
-WriteFormat = Literal["parquet", "json"]
 
-OWNER = "_tablestream_owner"
 _HEADLESS = ' If the row is the header of a CSV file, give options={"header": True}.'
 _UNITLESS = ' If it has a number for a time, give its unit, as in times="milliseconds".'
 
@@ -331,193 +307,3 @@ def _load(
             hint="Create it first; it may be empty.",
         ) from error
     return frame
-
-
-@dataclass(frozen=True, slots=True)
-class FileSink(MarkingSink):
-    """A directory of changelogs as a sink; made by `to_files`."""
-
-    path: str
-    format: WriteFormat = "parquet"
-    options: Mapping[str, Option] = field(default_factory=dict, repr=False)
-
-    @property
-    def target(self) -> str:
-        return f"files {self.path}"
-
-    @property
-    def harm(self) -> str:
-        return "its readers would find"
-
-    def check(self, spark: SparkSession, columns: Sequence[str]) -> None:
-        """Refuse a place where nothing can be created, and a column with the name of the directories.
-
-        Readers would use their number for such a column.
-        """
-        taken = [name for name in columns if name.lower() == MICRO_BATCH]
-        if taken:
-            raise ReservedNameError(
-                f"The directories of {self.target} are read as a column {MICRO_BATCH}, and the changes have a column"
-                f" {taken[0]}: it would be read as their number.",
-                hint="Rename the column with select(...), or use another kind of sink.",
-                where=user_line(),
-            )
-        check_writable(spark, self.path, f"The directory {self.path} cannot be written")
-
-    def settle(self, spark: SparkSession, columns: StructType, stored: Callable[[], DataFrame]) -> None:  # noqa: ARG002 (a log is not in the state)
-        """Refuse a log that does not fit the checkpoint, or settle it, before the query starts."""
-        moment = self.starting
-        owner, batches = self._owner(spark), FileBatches(spark, self.path)
-        if owner not in {None, moment.query_id}:
-            if self.on_mismatch != "rebuild" or moment.number > 0:
-                raise self._of_another(spark, str(owner), user_line())
-            return
-        mark = batches.last_mark(moment, starting=True)
-        found = self._found(spark, mark)
-        if judged(found, moment.number, moment, self.on_mismatch, starting=True) is not Verdict.SETTLE:
-            return
-        done = moment.earlier
-        if self.on_mismatch == "rebuild" and batches.mark(done.number) != Mark(done.number, done.proof):
-            raise no_rebuild(found.place)
-        batches.remove([number for number in batches.numbers() if number >= moment.number])
-        batches.set_mark(Mark(done.number, done.proof))
-
-    def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (it may change; the target may not)
-        """Write the directory of one micro-batch, and replace what a failed attempt left."""
-        spark, moment = changes.sparkSession, self.moment
-        batches = FileBatches(spark, self.path)
-        self._claim(batches, query_id, micro_batch_id)
-        mark = batches.mark(micro_batch_id) if moment is None else batches.last_mark(moment, starting=False)
-        verdict = judged(self._found(spark, mark), micro_batch_id, moment, self.on_mismatch)
-        if verdict is Verdict.DONE:
-            return
-        if verdict is Verdict.SETTLE:
-            batches.remove(batches.numbers())
-        defaults = {}
-        if self.format == "json":
-            changes, defaults = _sortable_in_json(changes), json_options(spark)
-        writer = changes.write.format(self.format).options(**(defaults | dict(self.options)))
-        batches.write(writer, Mark(micro_batch_id, self.proof))
-
-    def _found(self, spark: SparkSession, mark: Mark | None) -> Found:
-        return Found(f"The log {seen_by_spark(spark, self.path)}", mark, is_empty=True, follows=False)
-
-    def _claim(self, batches: FileBatches, owner: str, number: int) -> None:
-        """Mark the directory as the query's own; refuse one with another query's log."""
-        if _OWNERS.get(self.path) == owner:
-            return
-        spark = batches.spark
-        found = self._owner(spark)
-        if found not in {None, owner}:
-            if self.on_mismatch != "rebuild" or number > 0:
-                raise self._of_another(spark, str(found))
-            batches.remove(batches.numbers())
-        if found != owner:
-            write_line(spark, f"{self.path}/{OWNER}", owner, mode="overwrite")
-        _OWNERS[self.path] = owner
-
-    def _owner(self, spark: SparkSession) -> str | None:
-        """The id of the query whose log the directory holds; None if it holds none."""
-        found = first_line(spark, f"{self.path}/{OWNER}", "part-*")
-        return None if found is None else found.partition("/")[0]  # older versions added the output's name
-
-    def _of_another(self, spark: SparkSession, owner: str, where: str = "") -> TargetError:
-        return TargetError(
-            f"The directory {seen_by_spark(spark, self.path)} holds the changelog of another query ({owner}).",
-            hint="A new checkpoint is a new query: write to another path, delete the old log, or give"
-            ' on_mismatch="rebuild", which deletes it when the first micro-batch is written.',
-            where=where,
-        )
-
-
-#: The fields of ``_order`` that have other names in JSON, where names must sort as the fields stand: micro_batch,
-#: observed_time, partition, position, position_0, ..., row_image.
-_JSON_NAMES = {"time": "observed_time", "image": "row_image"}
-
-
-def _sortable_in_json(changes: DataFrame) -> DataFrame:
-    """Give the fields of ``_order`` names that sort as the fields stand: Spark reads those of JSON sorted by name."""
-    order = changes.schema[ORDER].dataType if ORDER in changes.columns else None
-    if not isinstance(order, StructType):
-        return changes
-    hops = [name for name in order.names if name.startswith("hop_")]
-    numbers = {name: f"position_{at:0{len(str(len(hops) - 1))}}" for at, name in enumerate(hops)}
-    names = _JSON_NAMES | numbers
-    fields = (F.col(f"{ORDER}.{name}").alias(names.get(name, name)) for name in order.names)
-    return changes.withColumn(ORDER, F.struct(*fields))
-
-
-_OWNERS: dict[str, str] = {}
-"""Directories that this process has found to be a query's own, so that the mark is read once."""
-
-
-def to_files(
-    path: str | os.PathLike[str],
-    format: WriteFormat = "parquet",  # noqa: A002 (the same)
-    *,
-    options: Mapping[str, Option] | None = None,
-    on_mismatch: OnMismatch = "refuse",
-) -> FileSink:
-    """Write every change of an output to files, each micro-batch exactly once.
-
-    Parameters
-    ----------
-    path
-        The directory of the log. It gets a directory ``micro_batch=<number>`` per micro-batch, which Spark, DuckDB,
-        Polars and others read as a column ``micro_batch``.
-    format
-        ``"parquet"`` or ``"json"`` (one change per line).
-    options
-        Spark's options for the format, such as ``{"compression": "zstd"}``.
-    on_mismatch
-        What to do when the query starts and the log does not fit the checkpoint, because one of them was restored from
-        a backup. ``"refuse"``: the start is an error. ``"rebuild"``: remove the directories of the micro-batches that
-        the checkpoint lacks; with a new checkpoint, remove the log of the other query. ``"accept"``: the same, and go
-        on if the log lacks some. Remove the argument when the query has started.
-
-    Returns
-    -------
-    FileSink
-        For ``table.to(...)``.
-
-    Raises
-    ------
-    ArgumentError
-        The format is unknown, or the path is empty or contains a password. By ``ts.start``: on a local master,
-        nothing can be created at a local path.
-    ReservedNameError
-        By ``ts.start``: a column is called ``micro_batch``, in any case.
-    TargetError
-        By ``ts.start``, or in a micro-batch: the directory holds the log of another query, one with another checkpoint;
-        or the log does not fit the checkpoint.
-
-    Notes
-    -----
-    On a local master with local files, an attempt writes into a hidden directory of its own, and one rename makes it
-    the micro-batch's: readers see all of it or nothing, also if two processes work at it. Elsewhere only Spark has the
-    file system. There the directory fills file by file, and a crash can leave a part of it until the query is
-    restarted and writes it again; if two processes wrote it, the micro-batch fails. ``_tablestream_mark`` in the
-    directory comes last, and says that it is complete. Use a Delta sink there if readers must never see an incomplete
-    micro-batch. Earlier directories are never touched; you may delete them, but not the last one.
-
-    Within a file a key's changes are in order, and all changes of a key in a micro-batch are in one file (unless
-    ``maxRecordsPerFile`` splits it). Across micro-batches, sort by ``_order``. JSON has timestamps in microseconds, and
-    names the fields of ``_order`` so that they also sort as Spark reads them back, by name: ``micro_batch``,
-    ``observed_time``, ``partition``, ``position``, ``position_0``, ..., ``row_image``.
-
-    Examples
-    --------
-    >>> to_files("out/changes", format="json").target
-    'files out/changes'
-    """
-    if format not in get_args(WriteFormat):
-        raise ArgumentError(
-            f"A file sink cannot write the format {format!r}.", hint="Choose 'parquet' or 'json'."
-        )
-    check_mapping(options, "options")
-    return FileSink(
-        checked_path(path, "a file sink"),
-        format,
-        dict(options or {}),
-        on_mismatch=checked_on_mismatch(on_mismatch),
-    )

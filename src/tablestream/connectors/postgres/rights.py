@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tablestream.connectors.postgres_sql import quoted
+from tablestream.connectors.postgres.sql import quoted
 from tablestream.errors import DatabaseError
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from tablestream.connectors.postgres_sql import Statements
+    from tablestream.connectors.postgres.sql import Statements
 
 #: Which of some rights the role lacks. Rights on the columns that the output has are enough, except for DELETE.
 _DATABASE = "SELECT p FROM unnest(%s::text[]) p WHERE NOT pg_catalog.has_database_privilege(%s::text, p)"

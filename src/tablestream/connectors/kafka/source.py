@@ -14,9 +14,8 @@ from pyspark.sql import types as T
 
 from tablestream.arguments.kinds import check_session, check_text, is_flag, listed, whole
 from tablestream.base.calling import user_line
-from tablestream.connectors.file_rows import Option
 from tablestream.connectors.formats import Decoder, Format, Part, as_format, with_units
-from tablestream.connectors.kafka_options import (
+from tablestream.connectors.kafka.options import (
     SERVERS,
     check_connector,
     check_hidden,
@@ -24,7 +23,7 @@ from tablestream.connectors.kafka_options import (
     checked_servers,
 )
 from tablestream.connectors.shipping import ship
-from tablestream.connectors.source import OF_VALUE, Origin, note_of, with_origin
+from tablestream.connectors.source import OF_VALUE, Option, Origin, note_of, with_origin
 from tablestream.connectors.texts import Units
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError, ReservedNameError

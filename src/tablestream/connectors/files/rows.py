@@ -21,11 +21,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.connectors.sink import quoted
-from tablestream.connectors.source import CORRUPT_RECORD
+from tablestream.connectors.source import CORRUPT_RECORD, Option
 from tablestream.connectors.texts import Texts
 from tablestream.errors import MalformedRecordError
-
-Option = str | int | float | bool
 
 #: No text of a file: Spark reads what it finds for null, and takes an empty text between quotes for it if it is empty.
 _NO_TEXT = "\x00tablestream-null\x00"

@@ -13,17 +13,17 @@ from pyspark.sql import types as T
 
 from tablestream.arguments.kinds import check_text
 from tablestream.base.calling import user_line
-from tablestream.connectors.file_rows import Option
 from tablestream.connectors.formats import Encoder, Format, as_format
-from tablestream.connectors.kafka import HEADER
-from tablestream.connectors.kafka_options import (
+from tablestream.connectors.kafka.options import (
     SERVERS,
     check_connector,
     check_hidden,
     checked_options,
     checked_servers,
 )
+from tablestream.connectors.kafka.source import HEADER
 from tablestream.connectors.sink import CHANGE_TYPE, LATEST, NUMBER, ORDER, TIMESTAMP, KeyedSink, quoted
+from tablestream.connectors.source import Option
 from tablestream.errors import ArgumentError
 
 if TYPE_CHECKING:

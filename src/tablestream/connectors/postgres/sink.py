@@ -1,6 +1,6 @@
 """PostgreSQL as a sink: a table that follows the output, each micro-batch in one transaction with its mark.
 
-Tasks stage their changes, and the driver merges them (`postgres_staging`, `postgres_sql`). A large micro-batch never
+Tasks stage their changes, and the driver merges them (`staging`, `sql`). A large micro-batch never
 passes the driver: each task copies its part into a table of its own. A small one never waits for a connection of an
 executor: its text comes to the driver with the tasks' results, which Spark counts once per task. Then the driver runs
 one transaction: it writes the mark (query, target, micro-batch), merges every staged part, and drops the tables of
@@ -46,10 +46,10 @@ from tablestream.connectors.marks import (
     checked_on_mismatch,
     judged,
 )
-from tablestream.connectors.postgres_marks import Marks, check_marks, check_plain, identity
-from tablestream.connectors.postgres_rights import check_rights
-from tablestream.connectors.postgres_server import Server
-from tablestream.connectors.postgres_sql import (
+from tablestream.connectors.postgres.marks import Marks, check_marks, check_plain, identity
+from tablestream.connectors.postgres.rights import check_rights
+from tablestream.connectors.postgres.server import Server
+from tablestream.connectors.postgres.sql import (
     MARKS,
     STAGE,
     Statements,
@@ -59,8 +59,8 @@ from tablestream.connectors.postgres_sql import (
     copy_into,
     quoted,
 )
-from tablestream.connectors.postgres_staging import RESULT, Task, staged
-from tablestream.connectors.postgres_table import (
+from tablestream.connectors.postgres.staging import RESULT, Task, staged
+from tablestream.connectors.postgres.table import (
     described,
     fitted,
     look_at,

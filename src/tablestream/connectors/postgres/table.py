@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tablestream.connectors.postgres_sql import Column, SoftDelete, Statements, TableName, quoted
-from tablestream.connectors.postgres_types import created_as, fits
+from tablestream.connectors.postgres.sql import Column, SoftDelete, Statements, TableName, quoted
+from tablestream.connectors.postgres.types import created_as, fits
 from tablestream.errors import PlanError
 
 if TYPE_CHECKING:

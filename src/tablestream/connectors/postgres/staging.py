@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tablestream.base.data_text import data_text, leave_out_data, leaves_out_data
-from tablestream.connectors.postgres_server import Server
-from tablestream.connectors.postgres_sql import EXTRA, Statements, copy_into
-from tablestream.connectors.postgres_text import UnstorableError, copy_text
+from tablestream.connectors.postgres.server import Server
+from tablestream.connectors.postgres.sql import EXTRA, Statements, copy_into
+from tablestream.connectors.postgres.text import UnstorableError, copy_text
 from tablestream.errors import RecordEncodingError
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from pyspark.sql import types as T
 from tablestream.arguments.kinds import check_mapping, flag
 from tablestream.base.calling import user_line
 from tablestream.base.extras import install_hint
-from tablestream.connectors.avro_codec import MAGIC, AvroEncoder, ConfluentAvro, PlainAvro, decoded
-from tablestream.connectors.avro_columns import check_columns
-from tablestream.connectors.avro_registry import Registry
-from tablestream.connectors.avro_schema import AvroSchema, columns_of
+from tablestream.connectors.avro.codec import MAGIC, AvroEncoder, ConfluentAvro, PlainAvro, decoded
+from tablestream.connectors.avro.columns import check_columns
+from tablestream.connectors.avro.registry import Registry
+from tablestream.connectors.avro.schema import AvroSchema, columns_of
 from tablestream.connectors.formats import Decoder, Encoder, Part
 from tablestream.errors import ArgumentError
 

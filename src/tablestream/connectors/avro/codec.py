@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tablestream.base.data_text import cut_text, leave_out_data, leaves_out_data
-from tablestream.connectors.avro_registry import NoSchemaError, Registry
-from tablestream.connectors.avro_schema import (
+from tablestream.connectors.avro.registry import NoSchemaError, Registry
+from tablestream.connectors.avro.schema import (
     AvroKind,
     AvroSchema,
     has_plain_boolean,

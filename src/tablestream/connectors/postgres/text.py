@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tablestream.connectors.infinity import NAMES
-from tablestream.connectors.postgres_types import JSON, UUID, longest
+from tablestream.connectors.postgres.types import JSON, UUID, longest
 from tablestream.operators.calendar import DAY_US
 
 if TYPE_CHECKING:

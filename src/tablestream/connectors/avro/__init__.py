@@ -1,0 +1,1 @@
+"""Avro: the bytes of keys and values."""

@@ -1,0 +1,1 @@
+"""Delta Lake: a sink, and tables from change feeds."""
