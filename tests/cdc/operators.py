@@ -52,8 +52,7 @@ class Shard:
         self, inputs: Sequence[pl.DataFrame], dropped: Counter[str], number: tuple[int, int]
     ) -> list[pl.DataFrame]:
         """Process a micro-batch, and commit; return what each output has."""
-        specs = [replace(spec, number=n) for n, spec in enumerate(self.operator.traces)]
-        state = ShardState(self.store, NoCache(), specs, "")
+        state = self._state()
         context = Context(state.trace, dropped, marks=self.marks, shard=number[0], shards=number[1])
         found = [[nothing(self.operator, n)] for n in range(len(self.operator.outputs))]
         zero = pl.lit(0, pl.Int64).alias(NUMBER)
@@ -62,6 +61,14 @@ class Shard:
             found[one.output].append(rows.select(found[one.output][0].columns))
         state.commit()
         return [pl.concat(frames) for frames in found]
+
+    def kept(self, name: str) -> int:
+        """How many rows a trace has."""
+        return self._state().trace(name).scan().height
+
+    def _state(self) -> ShardState:
+        specs = [replace(spec, number=n) for n, spec in enumerate(self.operator.traces)]
+        return ShardState(self.store, NoCache(), specs, "")
 
 
 @dataclass

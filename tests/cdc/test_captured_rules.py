@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given
 
 from tablestream.errors import CaptureError
-from tablestream.state.cache import NoCache
-from tablestream.state.shard import ShardState
 from tests.cdc.database import ADA, COLUMNS, KEY, LARGE, NOTE, PLACEHOLDER, Database, Rows, Values
 from tests.cdc.histories import HISTORIES, History, batches
 from tests.cdc.operators import Captured
@@ -46,13 +44,7 @@ def rows(table: Captured) -> Rows:
 
 def kept(table: Captured, name: str) -> int:
     """How many rows `MovedRows` has in a trace, in all shards."""
-    count = 0
-    for shard in table.moved:
-        specs = [
-            one.__class__(**{**one.__dict__, "number": n}) for n, one in enumerate(shard.operator.traces)
-        ]
-        count += ShardState(shard.store, NoCache(), specs, "").trace(name).scan().height
-    return count
+    return sum(shard.kept(name) for shard in table.moved)
 
 
 class TestEachKey:
@@ -247,6 +239,23 @@ class TestMovedRows:
         table.restart()
         table.run(records[-1:])
         assert rows(table) == {2: (5, *ADA[1:])}
+
+    def test_a_row_that_left_goes_on_waiting_while_others_move(self) -> None:
+        database, table = Database(2), captured(1)
+        database.insert(1, ADA)
+        database.insert(3, BOB)
+        run(database, table)
+        database.move(1, 2, ALL, n=5)
+        first = [record for record, _ in database.topic]
+        database.move(3, 5, ALL, n=6)
+        second = [record for record, _ in database.topic][len(first) :]
+        table.run(first[-3:-1])
+        table.run(second)
+        assert kept(table, "leaving") == 1
+        table.restart()
+        table.run(first[-1:])
+        assert rows(table) == {2: (5, *ADA[1:]), 5: (6, *BOB[1:])}
+        assert kept(table, "leaving") == 0
 
     def test_a_change_of_a_moved_row_has_the_columns_of_the_filled_row(self) -> None:
         database, table = Database(), captured()

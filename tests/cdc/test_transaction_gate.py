@@ -44,8 +44,7 @@ class Gate:
         `later`: events of `a` in a second slice of the micro-batch. `at_us`: the time of the ends.
         """
         operator = TransactionGate(self.timeout_us, ("a", "b"))
-        traces = [replace(spec, number=n) for n, spec in enumerate(operator.traces)]
-        state = ShardState(self.store, NoCache(), traces, "")
+        state = self.state
         clock = None if self.timeout_us is None else WallClock(now)
         context = Context(state.trace, self.dropped, clock=clock, marks=self.marks)
         stood = self._ends(operator, ends).with_columns(pl.lit(at_us, pl.Int64).alias(TS))
@@ -60,6 +59,12 @@ class Gate:
             self.wake_us = clock.wake_us
         state.commit()
         return [name for rows in found for name in rows[TRANSACTION]]
+
+    @property
+    def state(self) -> ShardState:
+        """The state after the last micro-batch."""
+        traces = [replace(spec, number=n) for n, spec in enumerate(TransactionGate(None).traces)]
+        return ShardState(self.store, NoCache(), traces, "")
 
     def _ends(self, operator: TransactionGate, ends: Sequence[End]) -> pl.DataFrame:
         rows = [
@@ -143,12 +148,18 @@ def test_what_the_connector_repeats_waits_for_nothing_and_leaves_nothing() -> No
     assert gate.run(ends, a=[("1", 1), ("2", 1), ("2", 2)]) == ["1", "2"]
     assert gate.run(ends[1:], a=[("2", 2)]) == ["2"]
     assert gate.run([("3", {"a": 1})], a=[("3", 1)]) == ["3"]
-    operator = TransactionGate(None, ("a", "b"))
-    state = ShardState(
-        gate.store, NoCache(), [replace(s, number=n) for n, s in enumerate(operator.traces)], ""
-    )
-    assert state.trace("seen").scan().is_empty()
-    assert state.trace("line").scan().is_empty()
+    assert gate.state.trace("seen").scan().is_empty()
+    assert gate.state.trace("line").scan().is_empty()
+
+
+def test_who_stands_in_line_is_written_once() -> None:
+    gate = Gate()
+    gate.run([(str(number), {"a": 1}) for number in range(10)])
+    for number in (9, 8, 7):
+        assert gate.run(a=[(str(number), 1)]) == []
+    (run,) = gate.state.trace("line").runs
+    assert run.rows == 10
+    assert run.number == 1
 
 
 def test_ends_are_known_for_seven_days_of_their_time_and_then_forgotten() -> None:
@@ -157,8 +168,4 @@ def test_ends_are_known_for_seven_days_of_their_time_and_then_forgotten() -> Non
     for number in range(40):
         assert gate.run([(str(number), {"a": 1})], a=[(str(number), 1)], at_us=number * day) == [str(number)]
     assert gate.run(a=[("33", 1)]) == ["33"]
-    operator = TransactionGate(None, ("a", "b"))
-    state = ShardState(
-        gate.store, NoCache(), [replace(s, number=n) for n, s in enumerate(operator.traces)], ""
-    )
-    assert state.trace("ended").scan().height < 16
+    assert gate.state.trace("ended").scan().height < 16

@@ -157,6 +157,7 @@ def test_a_transaction_is_one_change(
     assert [one for one, _ in groupby(states)] in ([{}, {1: 1}, wanted], [{}, wanted])
     assert {key[0]: row[0] for key, row in table.rows.items()} == wanted
     assert table.dropped["unknown-value"] == 0
+    assert sum(shard.kept(name) for shard in database.held["s.t"] for name in ("waiting", "blocked")) == 0
 
 
 def test_a_table_that_ends_do_not_name_is_an_error() -> None:

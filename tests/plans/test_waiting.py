@@ -10,9 +10,10 @@ import pytest
 from tablestream.errors import PlanChangedError
 from tablestream.planner.physical_plan import Align
 from tablestream.state import manifest as manifests
+from tablestream.topology.streams import Grace
 from tests.plans.comparing import sources_of
 from tests.plans.engine import Engine, Output
-from tests.plans.tables import Change, Record, mapped, merged, stream
+from tests.plans.tables import Change, Record, looked_up, mapped, materialized, merged, source, stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,3 +112,13 @@ def test_the_order_of_sources_is_a_fact_of_a_plan_without_operators() -> None:
     with pytest.raises(PlanChangedError):
         new.check_same(old.text)
     new.check_same("")  # what an older version stored
+
+
+def test_the_stream_time_of_grace_is_where_older_versions_left_it() -> None:
+    records = stream("S")
+    engine = Engine(
+        [Output(looked_up(records, materialized(source("A"), 8), "left", grace=Grace(3)))], shards=1
+    )
+    engine.run([Record(records, "k", "v|r", 5)])
+    clocks = [manifests.decode(one.manifest).clocks for one in engine.stores.values() if one.manifest]
+    assert [time for marks in clocks for name, time in marks.items() if name.endswith("/buffered")] == [5]

@@ -164,9 +164,7 @@ class Alignment:
         """Messages in the form in which they wait, with the running maximum of their lanes."""
         time = pl.col(TIME).cast(self.time)
         known = pl.col(PARTITION).replace_strict(floors, default=None, return_dtype=self.time)
-        if (
-            held.ordered
-        ):  # what has no order, and nothing before it in the micro-batch, is behind the records before
+        if held.ordered:  # what has no order, and nothing before it here, is behind the records before
             has_none = time.is_null() | (time == lowest(self.time))
             time = pl.when(has_none).then(pl.coalesce(known, time)).otherwise(time).alias(TIME)
         else:

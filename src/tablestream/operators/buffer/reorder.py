@@ -32,8 +32,8 @@ from tablestream.operators.buffer.waiting import (
     WAITING,
     ReleaseRule,
     Waiting,
+    numbered,
     released,
-    with_waiting,
 )
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_changes
 from tablestream.operators.reasons import LATE
@@ -88,15 +88,16 @@ class Reorder(Operator):
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Hold the changes, emit those that are due, and remember the others."""
-        arrived, (spec,) = inputs[0].with_columns(pl.col(LIVE).alias(EXISTS)), self.traces
-        rule = ReleaseRule(self.bound_us, late=LATE)
-        rows = with_waiting(rule.due(context, arrived[TS]), arrived, list(spec.schema), context)
-        waiting = Waiting(rule, context, rows, rows[TS].to_list(), list(self.keys))
+        (spec,), rule = self.traces, ReleaseRule(self.bound_us, late=LATE)
+        new = numbered(inputs[0].with_columns(pl.col(LIVE).alias(EXISTS)), list(spec.schema), context)
+        waiting = Waiting(rule, context, rule.due(context, new[TS]).sort(ARRIVAL), new, TS, list(self.keys))
+        rows = waiting.rows
         causes = rows[SEQ].to_list()
         left = [
             (one, causes[row], number)
             for row in range(waiting.stored, rows.height)
             for number, one in enumerate(waiting.take(row))
         ]
-        yield Emission(0, released(rows, left).select(PARENT, NUMBER, *self.outputs[0]))
+        live = pl.col(EXISTS).alias(LIVE)
+        yield Emission(0, released(rows, left).select(PARENT, NUMBER, KEY_HASH, *self.keys, TS, live, "v"))
         waiting.remember()

@@ -147,12 +147,11 @@ class Suppress(Operator):
         arrived = self._changes(inputs[0], context) if self.minimal else inputs[0]
         now = pl.lit(0 if context.clock is None else context.clock.now_us, pl.Int64)
         new = arrived.rename({LIVE: EXISTS}).with_columns(pl.col(TS).alias(SINCE), now.alias(ARRIVED))
-        zero = pl.lit(0, pl.Int64)
-        held = self._held(new, context).with_columns(zero.alias(SEQ), zero.alias(STEP)).drop(LIVE)
-        rows = pl.concat([held, new.select(held.columns)])
-        (kid,) = number_keys(KEY_HASH, list(self.keys), [rows])
-        waiting = Waiting(self._rule, context, rows, rows[SINCE].to_list(), list(self.keys))
-        buffer = _Buffer(self, waiting, kid.to_list(), self._sizes(rows))
+        held = self._held(new, context).drop(LIVE)
+        new = new.select(SEQ, STEP, *held.columns)
+        waiting = Waiting(self._rule, context, held, new, SINCE, list(self.keys))
+        (kid,) = number_keys(KEY_HASH, list(self.keys), [waiting.rows])
+        buffer = _Buffer(self, waiting, kid.to_list(), self._sizes(waiting.rows))
         buffer.work()
         yield Emission(0, buffer.emitted())
         context.trace(_HELD).insert(buffer.changed())
@@ -167,23 +166,23 @@ class Suppress(Operator):
     def _held(self, new: pl.DataFrame, context: Context) -> pl.DataFrame:
         """Read the held rows of the keys that change, and of those that may be emitted."""
         columns, due = [KEY_HASH, *self.keys], self._rule.due(context, new[TS])
-        keys = [new, due, self._first_to_wait(new, context), self._rule.overdue(context)]
-        touched = touched_keys([frame.select(columns) for frame in keys if frame is not None])
+        keys = [new, due, *self._rule.overdue(context), *self._first_to_wait(new, context)]
+        touched = touched_keys([frame.select(columns) for frame in keys])
         return context.trace(_HELD).lookup(touched)
 
-    def _first_to_wait(self, new: pl.DataFrame, context: Context) -> pl.DataFrame | None:
+    def _first_to_wait(self, new: pl.DataFrame, context: Context) -> list[pl.DataFrame]:
         """Read the keys that may have to make room for the changes: as many as these, and as large."""
         unlimited = self.max_records is None and self.max_bytes is None
         if unlimited or self.fail_when_full or new.is_empty():
-            return None
+            return []
         count, size_bytes = new.height, sum(self._sizes(new) or ())
         while True:
             keys = TimeIndex.of(context, WAITING).first(count)
             if keys.height < count or not size_bytes:
-                return keys
+                return [keys]
             held = context.trace(_HELD).lookup(keys)
             if sum(self._sizes(held) or ()) >= size_bytes:
-                return keys
+                return [keys]
             count *= 2
 
     def _sizes(self, rows: pl.DataFrame) -> list[int] | None:
@@ -304,8 +303,8 @@ class _Buffer:
 
     def emitted(self) -> pl.DataFrame:
         """The emitted rows."""
-        rows = released(self.waiting.rows, self._left).rename({"v": "v0"})
-        return rows.select(PARENT, NUMBER, *self.limits.outputs[0])
+        columns = PARENT, NUMBER, KEY_HASH, *self.limits.keys, TS, pl.col(EXISTS).alias(LIVE)
+        return released(self.waiting.rows, self._left).select(*columns, pl.col("v").alias("v0"))
 
     def changed(self) -> pl.DataFrame:
         """The changes of the trace: new held rows, with the time of their key's first row, and tombstones."""

@@ -1,9 +1,8 @@
 """Rows that wait: what releases them, in which order they leave, and what the state takes in.
 
-A row waits from the micro-batch in which it arrives to the one in which its rule releases it. An operator reads the
-stored rows that may be due, puts the arriving ones behind them, and lets rows wait and leave, one by one. Afterwards
-`changed` says what became different. `ReleaseRule` is the rule by time. An operator that waits for something else,
-such as an event, has a rule of its own, and shares `changed`.
+An operator reads the stored rows that may be due, puts the arriving ones behind them, and lets rows wait and leave.
+`ReleaseRule` is the rule by time, and `Waiting` follows it. An operator that waits for something else, such as an
+event, has its own rule. `changed` is what the state of each takes in.
 """
 
 from __future__ import annotations
@@ -32,27 +31,18 @@ ARRIVALS = "arrivals"
 
 @dataclass(frozen=True)
 class ReleaseRule:
-    """When a row is due, and how one that comes too late is counted. Rows leave in the order of (time, key, arrival).
+    """When a row is due, and what comes too late. Rows leave in the order of (time, key, arrival).
 
-    ==================================================  =============================================
+    ==================================================  ======================================================
     row                                                 is
-    ==================================================  =============================================
+    ==================================================  ======================================================
     its time is at or before ``now - wait_us``          due
     it has waited for ``wall_clock_us`` on the clock    due
-    its time was before that when it arrived            late
-    any other                                           waits
-    ==================================================  =============================================
+    its time was before ``now - wait_us`` when it came  late; counted as ``late``, if that is given
+    ==================================================  ======================================================
 
-    Parameters
-    ----------
-    wait_us
-        How long a row waits, in microseconds of stream time, ``now``.
-    wall_clock_us
-        The longest time that it waits on the wall clock. None: there is no such limit.
-    now
-        The mark with the stream time. None: it is `Context.observed`.
-    late
-        The reason that late rows are counted by. None: they are not counted.
+    ``now`` is stream time, the largest time so far. The state has it in the mark of this name, or else in
+    `Context.observed`.
     """
 
     wait_us: int
@@ -70,11 +60,16 @@ class ReleaseRule:
         newest = max(latest(self.stream_time(context), times) for times in arriving)
         return TimeIndex.of(context, WAITING).until(newest - self.wait_us)
 
-    def overdue(self, context: Context) -> pl.DataFrame | None:
-        """Read the rows that have waited long enough on the wall clock; None if the clock does not run here."""
+    def clock_bound(self, context: Context) -> int | None:
+        """Until when on the wall clock a row that is due by it arrived; None if the clock does not run here."""
         if context.clock is None or context.clock.tick is None or self.wall_clock_us is None:
             return None
-        return TimeIndex.of(context, BY_ARRIVAL).until(context.clock.now_us - self.wall_clock_us)
+        return context.clock.now_us - self.wall_clock_us
+
+    def overdue(self, context: Context) -> list[pl.DataFrame]:
+        """Read the rows that are due by the wall clock, if it runs here."""
+        bound = self.clock_bound(context)
+        return [] if bound is None else [TimeIndex.of(context, BY_ARRIVAL).until(bound)]
 
 
 def numbered(new: pl.DataFrame, columns: Sequence[str], context: Context) -> pl.DataFrame:
@@ -84,16 +79,7 @@ def numbered(new: pl.DataFrame, columns: Sequence[str], context: Context) -> pl.
     return new.with_columns(numbers, now).select(SEQ, STEP, *columns)
 
 
-def with_waiting(
-    stored: pl.DataFrame, new: pl.DataFrame, columns: Sequence[str], context: Context
-) -> pl.DataFrame:
-    """Put waiting rows (``_seq`` 0) before the arriving ones, and number the latter."""
-    coming, zero = numbered(new, columns, context), pl.lit(0, pl.Int64)
-    stored = stored.sort(ARRIVAL).with_columns(zero.alias(SEQ), zero.alias(STEP))
-    return pl.concat([stored.select(coming.columns), coming])
-
-
-def changed(rows: pl.DataFrame, stored: int, waits: pl.Expr) -> pl.DataFrame:
+def changed(rows: pl.DataFrame, stored: int, waits: pl.Expr | pl.Series) -> pl.DataFrame:
     """Return what a trace takes in: tombstones of stored rows that left, and the arrived rows that wait.
 
     `rows`: so many stored ones, then those that arrived. `waits`: whether each waits now.
@@ -104,41 +90,35 @@ def changed(rows: pl.DataFrame, stored: int, waits: pl.Expr) -> pl.DataFrame:
     >>> changed(rows, 2, pl.col("v").is_in(["a", "d"])).rows()
     [(2, None, False), (4, 'd', True)]
     """
-    now = bools(rows.select(waits).to_series())
+    now = bools(waits if isinstance(waits, pl.Series) else rows.select(waits).to_series())
     places = np.flatnonzero(now != (np.arange(rows.height) < stored))
     found: pl.DataFrame = rows[places].with_columns(pl.Series(LIVE, now[places]))
-    return found.with_columns(pl.when(LIVE).then("v").alias("v") if "v" in rows.columns else [])
+    return found.with_columns(pl.when(LIVE).then("v").alias("v")) if "v" in rows.columns else found
 
 
 def released(rows: pl.DataFrame, left: Sequence[tuple[int, int, int]]) -> pl.DataFrame:
-    """Return the messages that leave, by position in `rows`, cause, and number among those of the cause."""
+    """Return the rows that leave, by position, the message that caused it, and their order among those of the cause."""
     positions, causes, numbers = zip(*left, strict=True) if left else ((), (), ())
-    return rows[list(positions)].with_columns(
-        pl.Series(PARENT, causes, dtype=pl.Int64),
-        pl.Series(NUMBER, numbers, dtype=pl.Int64),
-        pl.col(EXISTS).alias(LIVE),
-    )
+    places = [pl.Series(PARENT, causes, pl.Int64), pl.Series(NUMBER, numbers, pl.Int64)]
+    return rows[list(positions)].hstack(places)
 
 
-@dataclass
 class Waiting:
-    """Rows that wait for their time, among the rows that waited before and those that arrive.
+    """Rows that wait for their time, among those that waited before and those that arrive.
 
     Parameters
     ----------
     rule, context
         The rule, and the state of the operator.
-    rows
-        The rows that waited (``_seq`` 0), in the order of their arrival, then those that arrive.
-    times
-        The time of each.
-    keys
-        The columns of their keys.
+    stored, new
+        The rows that waited, in the order of their arrival, and those that arrive, with ``_seq`` and ``_step``.
+    time, keys
+        The column with the times, and those of the keys.
 
     Attributes
     ----------
-    now
-        Stream time.
+    rows, stored
+        So many stored ones (``_seq`` 0), then those that arrive.
     waits
         Whether each row waits. One that is set to false leaves unseen.
 
@@ -146,32 +126,40 @@ class Waiting:
     --------
     >>> from collections import Counter
     >>> context = Context(lambda name: None, Counter())
-    >>> rows = pl.DataFrame({"k": ["b", "a", "c", "a"], "_seq": [1, 2, 3, 4]})
-    >>> waiting = Waiting(ReleaseRule(4, late="late"), context, rows, [5, 5, 9, 4], ["k"])
+    >>> new = pl.DataFrame({"k": ["b", "a", "c", "a"], "t": [5, 5, 9, 4], "_seq": [1, 2, 3, 4], "_step": [1, 2, 3, 4]})
+    >>> waiting = Waiting(ReleaseRule(4, late="late"), context, new.clear(), new, "t", ["k"])
     >>> [list(waiting.take(row)) for row in range(4)], context.dropped
     ([[], [], [1, 0], [3]], Counter({'late': 1}))
     """
 
-    rule: ReleaseRule
-    context: Context
-    rows: pl.DataFrame
-    times: Sequence[int]
-    keys: Sequence[str]
-    _over: int = BEGIN  # rows that waited before this time were released
-
-    def __post_init__(self) -> None:
-        """Load the rows that waited."""
-        self.now = self.rule.stream_time(self.context)
-        self.stored = int((self.rows[SEQ] == 0).sum())
+    def __init__(
+        self,
+        rule: ReleaseRule,
+        context: Context,
+        stored: pl.DataFrame,
+        new: pl.DataFrame,
+        time: str,
+        keys: Sequence[str],
+    ) -> None:
+        self._rule, self.context, self.stored, self.now = (
+            rule,
+            context,
+            stored.height,
+            rule.stream_time(context),
+        )
+        before = stored.with_columns(pl.lit(0, pl.Int64).alias(SEQ), pl.lit(0, pl.Int64).alias(STEP))
+        self.rows = pl.concat([before.select(new.columns), new])
+        self._times = self.rows[time].to_list()
+        self._ranks = ranks(self.rows, keys) if keys else [0] * self.rows.height
         self.waits = [row < self.stored for row in range(self.rows.height)]
-        self._ranks = ranks(self.rows, self.keys) if self.keys else [0] * self.rows.height
-        self._heap = list(zip(self.times, self._ranks, range(self.stored), strict=False))
+        self._heap = list(zip(self._times, self._ranks, range(self.stored), strict=False))
+        self._over = BEGIN  # rows that waited before this time were released
         heapq.heapify(self._heap)
 
     def hold(self, row: int) -> None:
         """Let a row wait."""
         self.waits[row] = True
-        heapq.heappush(self._heap, (self.times[row], self._ranks[row], row))
+        heapq.heappush(self._heap, (self._times[row], self._ranks[row], row))
 
     def advance(self, time: int) -> None:
         """Take in a time."""
@@ -179,18 +167,23 @@ class Waiting:
 
     def take(self, row: int) -> Iterator[int]:
         """Let a row wait, and release what is due then. A row that is late is counted, and released at once."""
-        time = self.times[row]
-        if time < self.now - self.rule.wait_us:
-            if self.rule.late is not None:
-                self.context.tell(self.rule.late, 1, self.rows, row)
+        if self.is_late(row):
             return iter((row,))
         self.hold(row)
-        self.advance(time)
+        self.advance(self._times[row])
         return self.due()
+
+    def is_late(self, row: int) -> bool:
+        """Whether a row comes too late to wait; it is counted."""
+        if self._times[row] >= self.now - self._rule.wait_us:
+            return False
+        if self._rule.late is not None:
+            self.context.tell(self._rule.late, 1, self.rows, row)
+        return True
 
     def due(self, is_full: Callable[[], bool] | None = None) -> Iterator[int]:
         """Release the rows that are due, and the first ones as long as the buffer is full."""
-        heap, bound = self._heap, self.now - self.rule.wait_us
+        heap, bound = self._heap, self.now - self._rule.wait_us
         while heap and (heap[0][0] <= bound or (is_full is not None and is_full())):
             time, _, row = heapq.heappop(heap)
             if time > bound:
@@ -202,31 +195,28 @@ class Waiting:
             self._over = bound + 1
 
     def overdue(self) -> list[int]:
-        """Release the rows that have waited long enough on the wall clock, if the clock runs now."""
-        clock, wait_us = self.context.clock, self.rule.wall_clock_us
-        if clock is None or clock.tick is None or wait_us is None:
+        """Release the rows that are due by the wall clock."""
+        bound = self._rule.clock_bound(self.context)
+        if bound is None:
             return []
-        arrived, bound = self.rows[ARRIVED].to_list(), clock.now_us - wait_us
+        arrived = self.rows[ARRIVED].to_list()
         gone = [row for _, _, row in sorted(self._heap) if self.waits[row] and arrived[row] <= bound]
         for row in gone:
             self.waits[row] = False
         return gone
 
     def remember(self) -> None:
-        """Write the waiting rows, and ask to run again for the first. Running too early does no harm."""
-        self._remember_time()
-        rows = changed(self.rows, self.stored, pl.lit(pl.Series(self.waits, dtype=pl.Boolean)))
-        TimeIndex.of(self.context, WAITING).update(rows, self._over)
-        clock, wait_us = self.context.clock, self.rule.wall_clock_us
+        """Write stream time and the waiting rows; ask to run again for the first. Running too early does no harm."""
+        context, clock, wait_us = self.context, self.context.clock, self._rule.wall_clock_us
+        if self.now > BEGIN and self._rule.now is None:
+            context.observed = self.now
+        elif self.now > BEGIN:
+            context.marks[self._rule.now or ""] = self.now
+        rows = changed(self.rows, self.stored, pl.Series(self.waits, dtype=pl.Boolean))
+        TimeIndex.of(context, WAITING).update(rows, self._over)
         if clock is not None and wait_us is not None:
-            arrived = TimeIndex.of(self.context, BY_ARRIVAL)
-            arrived.update(rows, BEGIN if clock.tick is None else clock.now_us - wait_us + 1)
+            arrived, bound = TimeIndex.of(context, BY_ARRIVAL), self._rule.clock_bound(context)
+            arrived.update(rows, BEGIN if bound is None else bound + 1)
             first = arrived.bound()
             if first is not None:
                 clock.wake(first + wait_us)
-
-    def _remember_time(self) -> None:
-        if self.now > BEGIN and self.rule.now is None:
-            self.context.observed = self.now
-        elif self.now > BEGIN:
-            self.context.marks[self.rule.now or ""] = self.now

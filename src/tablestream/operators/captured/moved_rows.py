@@ -15,7 +15,8 @@ a column that the row under the old key did not     dropped and counted
 know either
 ==================================================  ===============================================================
 
-All other changes pass through, in any shard.
+All other changes pass through, in any shard. What waits here waits for a message and not for a time, and each message
+may release others: so it has queues, and no `buffer.waiting.ReleaseRule`.
 """
 
 from __future__ import annotations
@@ -168,8 +169,8 @@ class _Moves:
             self._take(number, seq)
         self._remember()
         rows = released(self._messages.drop("v"), self._emitted)
-        values = self._values(self._values_of).alias("v")
-        return rows.with_columns(values).select(PARENT, NUMBER, *self._operator.outputs[0])
+        columns = pl.col(EXISTS).alias(LIVE), self._values(self._values_of).alias("v")
+        return rows.with_columns(columns).select(PARENT, NUMBER, *self._operator.outputs[0])
 
     def _take(self, at: int, seq: int) -> None:
         """Process a message, or let it wait behind others of its key."""

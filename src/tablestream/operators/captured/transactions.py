@@ -19,7 +19,8 @@ the end of a transaction that has ended before       nothing: the connector repe
 order in which the transaction made them. A change without a transaction, such as a row of a snapshot, passes at once,
 or behind the last change of its key that waits.
 
-Each release is a step of its own, in all tables: what later operators make of a transaction is one step.
+Each release is a step of its own, in all tables: what later operators make of a transaction is one step. The gate waits
+for a count of events and `HeldChanges` for the name of a transaction; neither is a `buffer.waiting.ReleaseRule`.
 """
 
 from __future__ import annotations
@@ -133,7 +134,8 @@ class TransactionGate(Operator):
         asked = touched_keys([names, line.select(_hashed(), TRANSACTION)])
         stored = context.trace(_SEEN).lookup(asked).select(_HASH, TRANSACTION, EVENT)
         seen = pl.concat([stored, arrived.select(stored.columns)]).unique(keep="first", maintain_order=True)
-        again = self._again(names, line, context)
+        # released before, and an event arrives
+        again = sorted(set(context.trace(_ENDED).lookup(names)[TRANSACTION]) - set(line[TRANSACTION]))
         released = self._released(line, dict(seen.group_by(TRANSACTION).len().iter_rows()), context)
         context.trace(_LINE).insert(changed(line, stood.height, pl.int_range(pl.len()) >= released.height))
         over = pl.col(TRANSACTION).is_in([*again, *released[TRANSACTION]])
@@ -184,12 +186,6 @@ class TransactionGate(Operator):
                 context.dropped[INCOMPLETE] += 1
             count += 1
         return line.head(count)
-
-    def _again(self, names: pl.DataFrame, line: pl.DataFrame, context: Context) -> list[str]:
-        """The transactions that have been released, and of which an event arrives."""
-        known = context.trace(_ENDED).lookup(names)[TRANSACTION]
-        in_line = set(line[TRANSACTION])
-        return sorted(name for name in known if name not in in_line)
 
     def _releases(self, names: Sequence[str], parent: int, context: Context) -> pl.DataFrame:
         """What tells every shard which transactions are released."""
@@ -325,22 +321,16 @@ class HeldChanges(Operator):
                 pl.col(TRANSACTION).forward_fill().over(kid),
                 pl.when(waits).then(NUMBER).forward_fill().over(kid),
             )
-            taken = both.filter(pl.col(SEQ) > 0).select(
-                SEQ, pl.col(TRANSACTION).alias("_t"), pl.col(NUMBER).alias("_m")
-            )
-            arrived = arrived.join(taken, on=SEQ, how="left", maintain_order="left").with_columns(
-                pl.coalesce(TRANSACTION, "_t").alias(TRANSACTION),
-                pl.when(waits).then(NUMBER).otherwise(pl.coalesce("_m", NUMBER)).alias(NUMBER),
-            )
-            arrived = arrived.drop("_t", "_m")
+            taken = both.filter((pl.col(SEQ) > 0) & waits).select(SEQ, TRANSACTION, NUMBER)
+            taking = arrived.drop(TRANSACTION, NUMBER).join(taken, on=SEQ).select(arrived.columns)
+            arrived = pl.concat([arrived.join(taken, on=SEQ, how="anti"), taking]).sort(SEQ)
         return _with_hashes(arrived)
 
     def _emitted(self, rows: pl.DataFrame, is_control: bool, context: Context) -> pl.DataFrame:
         """Messages, under the names of an output."""
         shard = pl.lit(context.shard, pl.Int64).alias(FOREIGN_HASH)
-        mine = rows.filter(pl.col(_IS_CONTROL) == is_control).drop(LIVE).rename({EXISTS: LIVE})
-        mine = mine.with_columns(shard)
-        mine = mine.rename({CAPTURE: CONTROL}) if is_control else mine
+        mine = rows.filter(pl.col(_IS_CONTROL) == is_control).drop(LIVE).with_columns(shard)
+        mine = mine.rename({EXISTS: LIVE, CAPTURE: CONTROL if is_control else CAPTURE})
         return mine.select(PARENT, NUMBER, *self.outputs[int(is_control)])
 
     def _block(self, waits: pl.DataFrame, released: pl.DataFrame, context: Context) -> None:

@@ -55,7 +55,7 @@ from tablestream.operators.buffer.waiting import (
     ReleaseRule,
     Waiting,
     numbered,
-    with_waiting,
+    released,
 )
 from tablestream.operators.events import ints, touched_keys
 from tablestream.operators.joins.stream_table_join import joinable, last_places, stream_table_inputs
@@ -148,12 +148,6 @@ class AsOfJoin(Operator):
         return (OBSERVED, *buffered, *((NEWEST, ARRIVALS) if self.corrections else ()))
 
     @property
-    def rule(self) -> ReleaseRule:
-        """When records that wait are joined. Kafka Streams does not count those that come too late to wait."""
-        late = LATE if self.atomic else None
-        return ReleaseRule(self.grace_us or 0, self.wall_clock_us, now=BUFFERED, late=late)
-
-    @property
     def _versions(self) -> Versions:
         return Versions(FOREIGN_HASH, self.foreign_keys, self.right_value, self.history_us, self.forgetful)
 
@@ -200,11 +194,14 @@ class AsOfJoin(Operator):
         """Join the records that are due, and remember versions and the records that still wait."""
         arrived, puts = inputs
         new = joinable(arrived, context, keep_left=self.keep_left)
-        records = self._records(new, puts, context)
+        if self.grace_us is not None or self.corrections:
+            new = numbered(new, list(self._joined.schema), context)
+        waiting = None if self.grace_us is None else self._opened(new, puts, context)
+        records = new if waiting is None else waiting.rows
         rows = records if not self.corrections else pl.concat([records, self._correctable(puts, context)])
         trace = context.trace(self._versions.trace.name)
         versions = self._versions.opened(trace, puts, rows)
-        timeline = _Timeline(self, versions, context, rows, records.height)
+        timeline = _Timeline(self, versions, context, rows, records.height, waiting)
         timeline.work(puts, last_places([puts, new]) if self.atomic else None)
         emitted = self._rows(rows, timeline, versions.payload, context)
         if self.versions_emit:  # a version of a global table goes to every shard
@@ -212,24 +209,22 @@ class AsOfJoin(Operator):
         yield Emission(0, emitted)
         observed = context.marks.get(OBSERVED)
         versions.remember(trace, observed)
-        if self.grace_us is not None:
-            timeline.waiting.remember()
+        if waiting is not None:
+            waiting.remember()
         if self.corrections:
             self._remember(rows[timeline.joined], context)
 
-    def _records(self, new: pl.DataFrame, puts: pl.DataFrame, context: Context) -> pl.DataFrame:
+    def _opened(self, new: pl.DataFrame, puts: pl.DataFrame, context: Context) -> Waiting:
         """The waiting records that may be due, and the arriving ones."""
-        columns = list(self._joined.schema)
-        if self.grace_us is None:
-            return numbered(new, columns, context) if self.corrections else new
+        late = LATE if self.atomic else None  # Kafka Streams does not count these
+        rule = ReleaseRule(self.grace_us or 0, self.wall_clock_us, now=BUFFERED, late=late)
         pointing = new.filter(pl.col(FOREIGN_HASH).is_not_null())
-        due = self.rule.due(context, pointing[TS], *([puts[TS]] if self.table_advances else []))
-        by_clock = self.rule.overdue(context)
-        if by_clock is not None:
+        due = rule.due(context, pointing[TS], *([puts[TS]] if self.table_advances else []))
+        for by_clock in rule.overdue(context):
             times = by_clock.select(TS).unique()
             found = context.trace(WAITING).lookup(times).join(by_clock, on=ARRIVAL, how="semi")
             due = pl.concat([due, found]).unique(ARRIVAL)
-        return with_waiting(due, new, columns, context)
+        return Waiting(rule, context, due.sort(ARRIVAL), new, TS, list(self.keys))
 
     def _remember(self, joined: pl.DataFrame, context: Context) -> None:
         """Remember joined records for as long as versions of their time may arrive."""
@@ -249,15 +244,13 @@ class AsOfJoin(Operator):
     ) -> pl.DataFrame:
         """Combine records with the rows found for them."""
         found = np.array(timeline.found, dtype=np.int64)
-        keys, records = [pl.col(KEY_HASH), *map(pl.col, self.keys)], rows[timeline.records]
+        keys, records = [pl.col(KEY_HASH), *map(pl.col, self.keys)], released(rows, timeline.left)
         if self.corrections:
             *_, number = key_columns(len(self.keys) + 1)
             keys.append(context.among_shards(pl.col(ARRIVAL)).alias(number))
         live = pl.lit(pl.Series((found >= 0) | self.keep_left, dtype=pl.Boolean))
         return records.select(
-            *keys, TS, live.alias(LIVE), pl.when(live).then("v").alias("v0"),
-            pl.lit(pl.Series(timeline.causes, dtype=pl.Int64)).alias(PARENT),
-            pl.lit(pl.Series(timeline.numbers, dtype=pl.Int64)).alias(NUMBER),
+            *keys, TS, live.alias(LIVE), pl.when(live).then("v").alias("v0"), PARENT, NUMBER,
             pl.lit(gather(payload, found)).alias("v1"),
         )  # fmt: skip
 
@@ -270,9 +263,9 @@ class _Timeline:
     ----------
     rows
         The records: those that wait, those that arrive and, from `known` on, those that were joined before.
-    records, found, causes, numbers
-        Per emission: the record, the row found (-1: none), the message that caused it, and its order among that
-        message's emissions.
+    left, found
+        Per emission: the record, the message that caused it, and its order among that message's emissions; and the row
+        found (-1: none).
     joined
         The records that late versions may correct.
     """
@@ -282,17 +275,15 @@ class _Timeline:
     context: Context
     rows: pl.DataFrame
     known: int
-    records: list[int] = field(default_factory=list)
+    waiting: Waiting | None
+    left: list[tuple[int, int, int]] = field(default_factory=list)
     found: list[int] = field(default_factory=list)
-    causes: list[int] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)
     joined: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Load the waiting records, and those that may be corrected."""
+        """Load the records that may be corrected."""
         self._times = self.rows[TS].to_list()
         self._points = self.rows[FOREIGN_HASH].is_not_null().to_list()
-        self.waiting = Waiting(self.join.rule, self.context, self.rows, self._times, list(self.join.keys))
         self._correctable: dict[int, list[tuple[int, int, int]]] = {}
         self._corrected: dict[int, int] = {}  # in this step: the position of each record's correction
         if self.join.corrections:
@@ -306,7 +297,7 @@ class _Timeline:
         `last`: the last place of each step. Records then come after all versions of their step; if versions emit
         something, records emit at that place, too.
         """
-        first = self.waiting.stored
+        first = 0 if self.waiting is None else self.waiting.stored
         coming = self.rows[first : self.known]
         own, written = ints(coming[SEQ]), ints(puts[SEQ])
         places = own if last is None else last[ints(coming[STEP])]
@@ -324,7 +315,7 @@ class _Timeline:
             else:
                 self._come(event - len(times) + first, seq)
         clock = self.context.clock
-        if clock is not None:
+        if clock is not None and self.waiting is not None:
             self._look_up_all(self.waiting.overdue(), clock.tick or 0)
 
     def _put(self, position: int, time: int, seq: int, *, exists: bool, latest: bool) -> None:
@@ -338,7 +329,7 @@ class _Timeline:
         self._move(NEWEST, time)
         if known and self.join.corrections:
             self._correct(position, time, history.end(time), seq, replaces=before >= 0)
-        if self.join.table_advances and self.join.grace_us is not None:
+        if self.join.table_advances and self.waiting is not None:
             self.waiting.advance(time)
             self._look_up_all(self.waiting.due(), seq)
 
@@ -360,8 +351,9 @@ class _Timeline:
 
     def _come(self, record: int, seq: int) -> None:
         """Join a record at once, or let it wait."""
-        waits = self.join.grace_us is not None and self._points[record]
-        self._look_up_all(self.waiting.take(record) if waits else (record,), seq)
+        self._look_up_all(
+            self.waiting.take(record) if self.waiting is not None and self._points[record] else (record,), seq
+        )
 
     def _look_up_all(self, records: Iterable[int], cause: int) -> None:
         for record in records:
@@ -392,11 +384,9 @@ class _Timeline:
 
     def _emit(self, record: int, row: int, cause: int) -> None:
         """Add an emission; emissions with the same cause are numbered."""
-        follows = bool(self.causes) and self.causes[-1] == cause
-        self.numbers.append(self.numbers[-1] + 1 if follows else 0)
-        self.records.append(record)
+        follows = bool(self.left) and self.left[-1][1] == cause
+        self.left.append((record, cause, self.left[-1][2] + 1 if follows else 0))
         self.found.append(row)
-        self.causes.append(cause)
 
     def _move(self, mark: str, time: int) -> None:
         if mark not in self.join.marks:
