@@ -11,7 +11,7 @@ ARGS  ?=
 # Some processes share the files, each with one Spark session for all of its own. tests/conftest.py says how many this
 # machine feeds, and in which order the files go out: the long ones first.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --durations 10
-FAST   := smoke or not (spark or broker or faults or slow or exhaustive)
+FAST   := smoke or not (spark or broker or faults or slow)
 ONCE   := not exhaustive
 # Every Python worker that Spark starts reads the compiled modules; where this is set, it would compile them anew.
 export PYTHONDONTWRITEBYTECODE :=

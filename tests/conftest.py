@@ -135,6 +135,8 @@ def marks(item: pytest.Item) -> Iterator[str]:
     """Yield the marks that follow from a test's fixtures and from its folder."""
     asked = set(getattr(item, "fixturenames", ()))
     yield from (mark for mark, fixtures in FIXTURES.items() if asked & fixtures)
+    if item.get_closest_marker("exhaustive") is not None:  # so `make check` leaves it out
+        yield "slow"
     if FAULTS in item.path.parents:
         yield "faults"
     if (
@@ -147,7 +149,7 @@ def place(item: pytest.Item) -> int:
     """Give a test's place in the order of one process: plain tests, those with Spark, and of these the longest."""
     if not needs_spark(item):
         return 0
-    return 2 if any(item.get_closest_marker(mark) for mark in ("faults", "slow", "exhaustive")) else 1
+    return 2 if any(item.get_closest_marker(mark) for mark in ("faults", "slow")) else 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

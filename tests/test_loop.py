@@ -44,7 +44,12 @@ def test_processes_follow_the_cores_and_have_memory_for_their_sessions(
 
 def test_each_command_runs_what_the_one_before_it_runs() -> None:
     assert expression("ONCE") == "not exhaustive"
-    assert expression("FAST") == "smoke or not (spark or broker or faults or slow or exhaustive)"
+    assert expression("FAST") == "smoke or not (spark or broker or faults or slow)"
+
+
+@pytest.mark.exhaustive
+def test_what_only_all_tests_run_is_slow(request: pytest.FixtureRequest) -> None:
+    assert request.node.get_closest_marker("slow") is not None
 
 
 def test_no_test_of_check_is_left_for_all() -> None:
