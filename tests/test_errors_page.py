@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,6 +56,23 @@ def test_every_section_says_what_to_do_and_has_an_example(code: str) -> None:
     assert "\n**Do** " in SECTIONS[code]
     assert len(examples(SECTIONS[code])) == (0 if code in WITHOUT_EXAMPLE else 1)
     assert all(part.shown for part in examples(SECTIONS[code]))
+
+
+def hintless() -> set[str]:
+    """Return the kinds of errors that are raised anywhere without a hint, or with an empty one."""
+    kinds = {name for name, one in vars(errors).items() if isinstance(one, type)}
+    found = set()
+    for file in Path(errors.__file__).parent.rglob("*.py"):
+        for call in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in kinds:
+                hints = [one.value for one in call.keywords if one.arg in {"hint", None}]
+                if not hints or (isinstance(hints[0], ast.Constant) and not hints[0].value):
+                    found.add(call.func.id)
+    return found
+
+
+def test_every_error_has_a_hint_but_what_repeats_the_words_of_others() -> None:
+    assert hintless() == {"RegistryError", "QueryFailedError"}
 
 
 def raised(program: Program, example: Example) -> str:
