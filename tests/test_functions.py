@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tablestream.functions as tf
+from tablestream.arguments.place import Place
 from tablestream.errors import ArgumentError
 from tablestream.handles.grouping import _instead_of, _own_type
 
@@ -43,7 +44,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a word as a flag": (lambda: of_any.string_agg("x", order_by="y", descending="no"), "descending='no'"),
     "no order": (lambda: of_any.min_by("x", None), "None is not a column"),
     "columns": (lambda: of_any.max_by("x", ["y", "z"]), "is not a column"),
-    "no type": (lambda: _own_type(Unsaid(), "state", "u", "", ""), "its state None is not a type"),
+    "no type": (lambda: _own_type(Unsaid(), "state", "u", Place("", "")), "its state None is not a type"),
 }  # fmt: skip
 
 
@@ -67,4 +68,4 @@ def test_an_aggregate_of_no_column_is_told_to_name_one(given: Any) -> None:
 
 def test_a_text_is_no_type() -> None:
     with pytest.raises(ArgumentError, match="its result '' is not a type"):
-        _own_type(type("Blank", (Unsaid,), {"result": ""})(), "result", "u", "", "")
+        _own_type(type("Blank", (Unsaid,), {"result": ""})(), "result", "u", Place("", ""))

@@ -12,7 +12,7 @@ from tablestream.arguments.kinds import flag
 from tablestream.arguments.words import check_known
 from tablestream.errors import ArgumentError, NotVersionedError
 from tablestream.handles.joining import Joining
-from tablestream.handles.values import carried, empty
+from tablestream.handles.values import empty
 from tablestream.operators.calendar import FIRST_US, LAST_US
 from tablestream.spark.columns import schema_of
 from tablestream.spark.given_columns import ColumnLike, as_column, sql_text
@@ -66,33 +66,31 @@ def checked_as_of(
     joining: Joining, given: ColumnLike | AsOfTime, *, complete_history: bool, spread: object, copied: bool
 ) -> AsOf:
     """Refuse a time that does not go with something else of the join, or is no timestamp."""
-    place = {"operator": joining.operator, "where": joining.where}
     refused = {
         "with complete_history=, which joins all times": complete_history,
         "with spread=": spread is not None,
         "with a global table": copied,
     }
     if found := [one for one, is_so in refused.items() if is_so]:
-        raise ArgumentError(
-            f"as_of= cannot be used {found[0]}.", hint="Join a tablestream.table, with as_of= alone.", **place
-        )
+        why = f"as_of= cannot be used {found[0]}."
+        raise joining.error(ArgumentError, why, "Join a tablestream.table, with as_of= alone.")
     if history_of(joining.right) is None:
-        raise NotVersionedError(
+        raise joining.error(
+            NotVersionedError,
             f"as_of= needs a versioned table, and '{shown_name(joining.right)}' has no history.",
-            hint='Give the table one, as in history="7 days".',
-            **place,
+            'Give the table one, as in history="7 days".',
         )
     wanted = given if isinstance(given, AsOfTime) else AsOfTime(given)
     rows = empty(joining.spark, schema_of([*joining.left.key, *joining.left.value]))
-    (time,) = carried(rows, [as_column(wanted.time, rows.columns)], *place.values())
+    (time,) = joining.carried(rows, [as_column(wanted.time, rows.columns)])
     if not isinstance(time.type, T.TimestampType | T.TimestampNTZType):
-        raise ArgumentError(
+        raise joining.error(
+            ArgumentError,
             f"as_of= is of type {time.type.simpleString()}, and not a timestamp.",
-            hint='Cast it, as in as_of="CAST(ordered_at AS timestamp)"; a date is then its first moment.',
-            **place,
+            'Cast it, as in as_of="CAST(ordered_at AS timestamp)"; a date is then its first moment.',
         )
     micros, forward = F.unix_micros(time.column.cast(T.TimestampType())), wanted.direction == "forward"
     shift = (1 if forward else -1) if wanted.strict else 0  # times are whole microseconds
-    (known,) = carried(rows, [F.when(micros.between(FIRST_US, LAST_US), micros + shift)], *place.values())
+    (known,) = joining.carried(rows, [F.when(micros.between(FIRST_US, LAST_US), micros + shift)])
     text = f"{sql_text(wanted.time) or time.text} ({wanted.direction}{', strict' if wanted.strict else ''})"
     return AsOf(known.expression, forward, text)

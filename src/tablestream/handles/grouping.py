@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.arguments.kinds import check_function, flag
+from tablestream.arguments.place import Place
 from tablestream.arguments.words import checked_name
 from tablestream.base.extras import install_hint
 from tablestream.base.type_parts import within
@@ -110,7 +111,7 @@ class Grouped(OtherNames, Generic[Made]):
         where: str,
         unnamed: Sequence[object] = (),
     ) -> Made:
-        shown = self._shown(name, "agg")
+        at = Place(self._shown(name, "agg"), where)
         if unnamed or not columns:
             raise ArgumentError(
                 "agg() needs the name of each aggregate." if unnamed else "agg() has nothing to compute.",
@@ -119,27 +120,24 @@ class Grouped(OtherNames, Generic[Made]):
             )
         for one, function in columns.items():
             if not isinstance(function, AggregateFunction):
-                raise ArgumentError(
-                    f"{one}={function!r} is not an aggregate.",
-                    hint=_instead_of(function),
-                    operator=shown,
-                    where=where,
+                raise at.error(
+                    ArgumentError, f"{one}={function!r} is not an aggregate.", _instead_of(function)
                 )
             if AGGREGATES[function.name].over_rows is None:
-                self._check_approximate(one, function, shown, where)
+                self._check_approximate(one, function, at)
         by = _names_of_orders(columns)
         of = self._inputs(columns, by)
         made = [column.alias(one) for one, column in of.items()]
-        inputs = carried(self._rows, made, shown, where) if made else []
+        inputs = carried(self._rows, made, at.operator, where) if made else []
         takes = {one: (AGGREGATES[function.name].takes, function.name) for one, function in columns.items()}
         takes |= {by[one]: (Takes.ORDERED, columns[one].name) for one in by}
         for given in inputs:
-            _check_input(*takes[given.name], given, shown, where)
+            _check_input(*takes[given.name], given, at)
         value = tuple(
-            self._result(one, function, [of[name] for name in (one, by.get(one)) if name in of], shown, where)
+            self._result(one, function, [of[name] for name in (one, by.get(one)) if name in of], at)
             for one, function in columns.items()
         )
-        check_names(self._rows.sparkSession, [one.name for one in self._key], value, shown, where)
+        check_names(self._rows.sparkSession, [one.name for one in self._key], value, at.operator, where)
         places = {one: place for place, one in enumerate(of)}
         measures = tuple(
             Measure(
@@ -149,11 +147,11 @@ class Grouped(OtherNames, Generic[Made]):
                 places.get(by.get(one, "")),
                 function.descending,
                 function.own,
-                "" if function.own is None else _own_type(function.own, "state", one, shown, where).json(),
+                "" if function.own is None else _own_type(function.own, "state", one, at).json(),
             )
             for one, function in columns.items()
         )
-        return self._made(value, inputs, measures, None, keep_empty, shown, where)
+        return self._made(value, inputs, measures, None, keep_empty, at)
 
     def _inputs(self, columns: Mapping[str, AggregateFunction], by: Mapping[str, str]) -> dict[str, Column]:
         """What is aggregated, by the names of the results, and what it is ordered by."""
@@ -163,41 +161,36 @@ class Grouped(OtherNames, Generic[Made]):
             one: as_column(column, self._rows.columns) for one, column in given.items() if column is not None
         }
 
-    def _check_approximate(self, name: str, function: AggregateFunction, operator: str, where: str) -> None:
+    def _check_approximate(self, name: str, function: AggregateFunction, at: Place) -> None:
         """Refuse estimates in groups of tables, which can lose rows, and without the package for sketches."""
         if not self._node.is_stream:
-            raise ArgumentError(
+            raise at.error(
+                ArgumentError,
                 f"{name} = {function.name}(...) is an estimate, and a sketch cannot remove a row.",
-                hint="Use ts.functions.count_distinct, or group a stream.",
-                operator=operator,
-                where=where,
+                "Use ts.functions.count_distinct, or group a stream.",
             )
         if find_spec("datasketches") is None:
-            raise ArgumentError(
+            raise at.error(
+                ArgumentError,
                 f"{name} = {function.name}(...) needs the package datasketches.",
-                hint=install_hint("sketches"),
-                operator=operator,
-                where=where,
+                install_hint("sketches"),
             )
 
-    def _result(
-        self, name: str, function: AggregateFunction, of: Sequence[Column], operator: str, where: str
-    ) -> Field:
+    def _result(self, name: str, function: AggregateFunction, of: Sequence[Column], at: Place) -> Field:
         """The column of an aggregate, with Spark's type for it."""
         if function.own is not None:
-            kind = _own_type(function.own, "result", name, operator, where)
+            kind = _own_type(function.own, "result", name, at)
             return Field(name, kind.json())
         try:
             made = self._rows.agg(_spark_function(function.name)(*(of or ("*",))).alias(name))
             kind = made.schema[0].dataType
         except PySparkException as error:
-            raise PlanError(
+            raise at.error(
+                PlanError,
                 f"Spark cannot compute {name} = {function.name}(...): {str(error).splitlines()[0]}",
-                hint=f"Columns are: {', '.join(self._rows.columns)}.",
-                operator=operator,
-                where=where,
+                f"Columns are: {', '.join(self._rows.columns)}.",
             ) from error
-        arrow_type(kind, name, operator=operator, where=where)
+        arrow_type(kind, name, operator=at.operator, where=at.where)
         return Field(name, kind.json())
 
     def _fields(self, schema: T.StructType | str, where: str) -> Fields:
@@ -226,7 +219,7 @@ class Grouped(OtherNames, Generic[Made]):
         check_names(self._rows.sparkSession, [one.name for one in self._key], fields, shown, where)
         for one in fields:
             arrow_type(spark_type(one), one.name, operator=shown, where=where)
-        return self._made(fields, self._values, (), user, keep_empty, shown, where)
+        return self._made(fields, self._values, (), user, keep_empty, Place(shown, where))
 
     def _shown(self, name: str | None, word: str) -> str:
         """The name that the user gave, or that of the rows and a word."""
@@ -239,13 +232,12 @@ class Grouped(OtherNames, Generic[Made]):
         measures: tuple[Measure, ...],
         functions: UserFunctions | None,
         keep_empty: bool,
-        name: str,
-        where: str,
+        at: Place,
     ) -> Made:
         return self._make(
             Aggregate(
-                name=name,
-                where=where,
+                name=at.operator,
+                where=at.where,
                 key=tuple(one.field for one in self._key),
                 value=value,
                 parent=self._node,
@@ -269,7 +261,7 @@ def has_order(kind: T.DataType) -> bool:
     return not any(isinstance(one, T.ArrayType | T.MapType | T.BinaryType) for one in within(kind))
 
 
-def _own_type(own: Aggregator, which: str, name: str, operator: str, where: str) -> T.DataType:
+def _own_type(own: Aggregator, which: str, name: str, at: Place) -> T.DataType:
     """The type that a user's aggregate says of its state or its result."""
     said = getattr(own, which, None)
     try:
@@ -277,13 +269,12 @@ def _own_type(own: Aggregator, which: str, name: str, operator: str, where: str)
     except PySparkException:
         kind = None
     if kind is None or any(map(_shortens, within(kind))):
-        raise ArgumentError(
+        raise at.error(
+            ArgumentError,
             f"{name} = {type(own).__name__}(): its {which} {said!r} is not a type.",
-            hint=f'Write it in the class, as in {which} = "n bigint, total double", with types that keep values whole.',
-            operator=operator,
-            where=where,
+            f'Write it in the class, as in {which} = "n bigint, total double", with types that keep values whole.',
         )
-    arrow_type(kind, name, operator=operator, where=where)
+    arrow_type(kind, name, operator=at.operator, where=at.where)
     return kind
 
 
@@ -293,17 +284,16 @@ def _names_of_orders(columns: Mapping[str, AggregateFunction]) -> dict[str, str]
     return {one: f"{one:{longest}} by" for one, function in columns.items() if function.by is not None}
 
 
-def _check_input(takes: Takes, function: str, one: Analysed, operator: str, where: str) -> None:
+def _check_input(takes: Takes, function: str, one: Analysed, at: Place) -> None:
     """Refuse types that cannot be added up, or have no order."""
     if takes in _COMPARED:
         role = f"what {function}() compares"
-        check_bytewise(one.type, one.name, operator=operator, where=where, role=role)
+        check_bytewise(one.type, one.name, operator=at.operator, where=at.where, role=role)
     if not _takes(takes, one.type):
-        raise UnsupportedTypeError(
+        raise at.error(
+            UnsupportedTypeError,
             f"{one.name} = {function}(...) of type {one.type.simpleString()} is not supported.",
-            hint=f"It takes {takes.value}.",
-            operator=operator,
-            where=where,
+            f"It takes {takes.value}.",
         )
 
 

@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from tablestream.arguments.kinds import check_function, listed, signature, takes, whole
+from tablestream.arguments.place import Place, Refused
 from tablestream.base.calling import warn
 from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersionedError
 from tablestream.handles.values import carried, checked_value, empty, taken_apart
-from tablestream.spark.analysis import folding, is_found
+from tablestream.spark.analysis import Analysed, folding, is_found
 from tablestream.spark.columns import SparkExpression, schema_of, types_of
 from tablestream.spark.compared import POINTING, KeySide, common_key
 from tablestream.spark.given_columns import ColumnLike, as_columns
@@ -68,32 +69,37 @@ class Joining:
     operator: str
     where: str
 
+    def error(self, kind: type[Refused], message: str, hint: str) -> Refused:
+        """An error of this join, with its name and the user's line."""
+        return Place(self.operator, self.where).error(kind, message, hint)
+
+    def carried(self, rows: DataFrame, columns: Sequence[Column | Plain], hint: str = "") -> list[Analysed]:
+        """Columns over rows, analysed by Spark."""
+        return carried(rows, columns, self.operator, self.where, hint)
+
     def check_histories(self, *, copied: bool) -> None:
         """Refuse a join of histories if a side has no history, or is a global table."""
         for side in (self.left, self.right):
             if history_of(side) is None:
-                raise NotVersionedError(
+                raise self.error(
+                    NotVersionedError,
                     f"complete_history=True joins the histories of two tables, and '{shown_name(side)}' has none.",
-                    hint="Give the table history=, or omit complete_history=.",
-                    operator=self.operator,
-                    where=self.where,
+                    "Give the table history=, or omit complete_history=.",
                 )
         if copied:
-            raise ArgumentError(
+            raise self.error(
+                ArgumentError,
                 "complete_history=True cannot be used with a global table.",
-                hint="Use tablestream.table instead, with the same on=.",
-                operator=self.operator,
-                where=self.where,
+                "Use tablestream.table instead, with the same on=.",
             )
 
     def check_on(self, on: On | None, *, copied: bool) -> None:
         """Refuse a join with a global table that does not say where the left rows point."""
         if on is None and copied:
-            raise ArgumentError(
+            raise self.error(
+                ArgumentError,
                 "A join with a global table needs on=.",
-                hint="Say which columns of this table hold the global table's key.",
-                operator=self.operator,
-                where=self.where,
+                "Say which columns of this table hold the global table's key.",
             )
 
     def key_join(
@@ -149,11 +155,10 @@ class Joining:
         """Refuse a spread that is not a number of shards, or does not go with something else of the join."""
         number = whole(spread)
         if number is None or not 2 <= number <= 4096:
-            raise ArgumentError(
+            raise self.error(
+                ArgumentError,
                 f"spread={spread!r} is not a number of shards between 2 and 4096.",
-                hint="Give over how many shards the rows with one foreign key are spread, such as spread=8.",
-                operator=self.operator,
-                where=self.where,
+                "Give over how many shards the rows with one foreign key are spread, such as spread=8.",
             )
         refused = {
             "without on=": on is None,
@@ -162,11 +167,10 @@ class Joining:
             "with a global table, which every shard has": copied,
         }
         if found := [one for one, is_so in refused.items() if is_so]:
-            raise ArgumentError(
+            raise self.error(
+                ArgumentError,
                 f"spread= cannot be used {found[0]}.",
-                hint="Omit spread=: it spreads the rows that share a foreign key, in an inner or left join with on=.",
-                operator=self.operator,
-                where=self.where,
+                "Omit spread=: it spreads the rows that share a foreign key, in an inner or left join with on=.",
             )
         return number
 
@@ -183,7 +187,7 @@ class Joining:
         elif callable(on) and not isinstance(on, Column | str):
             on = self._called(on)
         rows = empty(self.spark, schema_of([*self.left.key, *self.left.value]))
-        pointers = carried(rows, as_columns(listed(on), rows.columns), self.operator, self.where)
+        pointers = self.carried(rows, as_columns(listed(on), rows.columns))
         for one in pointers:
             check_bytewise(one.type, one.name, operator=self.operator, where=self.where, role="a foreign key")
         key = self.right.key
@@ -195,9 +199,7 @@ class Joining:
     def _called(self, on: Callable[..., Any]) -> list[Any]:
         """The columns that a user's function of the left row returns, or of the row and its key."""
         if isinstance(on, type):
-            raise ArgumentError(
-                f"on= is the class {on.__name__}.", hint=_ON, operator=self.operator, where=self.where
-            )
+            raise self.error(ArgumentError, f"on= is the class {on.__name__}.", _ON)
         check_function(on, "on", 1, 2, hint=_ON, operator=self.operator, where=self.where)
         given, known = Given(self.spark), signature(on)
         rows = [Row(_names(self.left), None, given)]
@@ -251,12 +253,11 @@ class Joining:
             made: Any = self._all_columns(suffixes, list(keys))
         else:
             made = select(Row(_names(self.left), LEFT, given), Row(_names(self.right), RIGHT, given))
-        place = (self.operator, self.where, _HINT)
-        columns = carried(frame, as_columns(map(given.of, listed(made)), frame.columns), *place)
+        columns = self.carried(frame, as_columns(map(given.of, listed(made)), frame.columns), _HINT)
         parts, absent = taken_apart(columns)
         if parts is not None:
-            columns = carried(frame, parts, *place)
-        gone = None if absent is None else carried(frame, [absent], *place)[0]
+            columns = self.carried(frame, parts, _HINT)
+        gone = None if absent is None else self.carried(frame, [absent], _HINT)[0]
         columns = [one if one.named else replace(one, name=_joined_name(one.name)) for one in columns]
         value, named = checked_value(self.spark, columns, keys, self.operator, self.where)
         return value, named, None if gone is None else gone.expression
@@ -265,11 +266,8 @@ class Joining:
         """Refuse what is no function of two rows."""
         if isinstance(select, type) or not callable(select):
             what = "class" if isinstance(select, type) else type(select).__name__
-            raise ArgumentError(
-                f"select= is a {what}; it must be a function of the two rows.",
-                hint=_SELECT,
-                operator=self.operator,
-                where=self.where,
+            raise self.error(
+                ArgumentError, f"select= is a {what}; it must be a function of the two rows.", _SELECT
             )
         check_function(select, "select", 2, hint=_SELECT, operator=self.operator, where=self.where)
 
@@ -284,12 +282,11 @@ class Joining:
             for one in fields:
                 shown = one.name + suffix if fold(one.name) in shared else one.name
                 if fold(shown) in seen:
-                    raise ColumnCollisionError(
+                    raise self.error(
+                        ColumnCollisionError,
                         f"The join has two columns called '{shown}'.",
-                        hint="Give suffixes=('_left', '_right'), or select= the columns you want, or leave"
+                        "Give suffixes=('_left', '_right'), or select= the columns you want, or leave"
                         f" '{one.name}' out of one table with except_columns=.",
-                        operator=self.operator,
-                        where=self.where,
                     )
                 seen.add(fold(shown))
                 columns.append(plain(one.name, shown, side) or renamed(side_column(side, one.name), shown))
@@ -298,11 +295,10 @@ class Joining:
     def _check_suffixes(self, suffixes: Any) -> None:
         """Refuse what is no pair of strings."""
         if suffixes is not None and [type(one) for one in listed(suffixes)] != [str, str]:
-            raise ArgumentError(
+            raise self.error(
+                ArgumentError,
                 f"suffixes={suffixes!r} is not a pair of strings.",
-                hint="Give one for each table, such as suffixes=('_left', '_right').",
-                operator=self.operator,
-                where=self.where,
+                "Give one for each table, such as suffixes=('_left', '_right').",
             )
 
     def joint_key(self) -> Fields:
@@ -325,11 +321,10 @@ class Joining:
             for one in node.key
         ]
         if len({fold(one.name) for one in fields}) < len(fields):
-            raise ColumnCollisionError(
+            raise self.error(
+                ColumnCollisionError,
                 f"The result's key ({', '.join(one.name for one in fields)}) would have a column twice.",
-                hint="Give the tables different names (name=).",
-                operator=self.operator,
-                where=self.where,
+                "Give the tables different names (name=).",
             )
         return tuple(fields)
 
