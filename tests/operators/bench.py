@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tablestream.operators.joins.foreign_key_answer import ForeignKeyAnswer
-from tablestream.operators.joins.foreign_key_subscribe import ForeignKeySubscribe, Kind, Rules
+from tablestream.operators.joins.foreign_key_subscribe import Ask, ForeignKeySubscribe, Rules
 from tablestream.operators.joins.key_join import KeyJoin
 from tablestream.operators.operator import NUMBER, PARENT, Context, Operator
 from tablestream.operators.upsert import Upsert
@@ -198,7 +198,7 @@ def _read_answer(line: str) -> tuple[int, Row]:
     foreign, kind, change, new, same = message.groups()
     key, value, ts, _ = _parsed(change)
     row = {"_fh": len(foreign), "_f0": foreign, "_kh": len(key), "_k0": key, "_ts": ts, "v": value}
-    return 0, {**row, "_kind": int(Kind[kind]), "_new": new is not None, "_changed": same is None}
+    return 0, {**row, "_kind": int(Ask[kind]), "_new": new is not None, "_changed": same is None}
 
 
 def _parsed(change: str) -> tuple[str, dict[str, str] | None, int, int | None]:
@@ -212,7 +212,7 @@ def _parsed(change: str) -> tuple[str, dict[str, str] | None, int, int | None]:
 def _shown(operator: Operator, output: int, row: Row) -> str:
     time = f"@{row['_ts']}"
     if isinstance(operator, ForeignKeySubscribe) and output == 0:
-        what = f"{row['_f0']} {Kind(row['_kind']).name} {row['_k0']}={_text(row['v'])}{time}"
+        what = f"{row['_f0']} {Ask(row['_kind']).name} {row['_k0']}={_text(row['v'])}{time}"
         return what + (" new" if row["_new"] else "") + ("" if row["_changed"] else " same")
     if isinstance(operator, Upsert):
         old = f"{_text(row['old'])}→" if "old" in row else ""

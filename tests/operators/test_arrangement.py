@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 import pytest
 
-from tablestream.operators.arrangement import TableRows, Turn
+from tablestream.operators.arrangement import Arrangement, TableRows, Turn
 from tablestream.operators.events import ints
 
 #: (key, place, step, whether it is a row); place 0: a row of the state.
@@ -47,3 +48,18 @@ def test_minimal_deltas_have_no_tombstones_for_absent_rows() -> None:
 
 def test_no_messages_make_no_deltas() -> None:
     assert paired([("a", 0, 0, True)], Turn.MICRO_BATCH) == []
+
+
+def test_the_latest_marked_row_is_of_the_same_key_and_may_be_the_row_itself() -> None:
+    keys, place = np.array([1, 0, 1, 0, 1]), np.array([3, 1, 1, 2, 2])
+    arranged = Arrangement.of(keys, place)
+    assert arranged.row.tolist() == [1, 3, 2, 4, 0]
+    assert arranged.before.tolist() == [-1, 1, -1, 2, 4]
+    marked = np.array([False, False, True, True, False])[arranged.row]
+    assert arranged.by_row(arranged.latest(marked)).tolist() == [2, -1, 2, 3, 2]
+
+
+def test_rows_at_one_place_keep_their_order() -> None:
+    keys = np.array([1, 0, 1])
+    assert Arrangement.of(keys, np.zeros(3, dtype=np.int64)).row.tolist() == [1, 0, 2]
+    assert Arrangement.of(keys).row.tolist() == [1, 0, 2]

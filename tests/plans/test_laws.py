@@ -15,7 +15,7 @@ from tablestream.errors import PlanChangedError
 from tablestream.operators import operator
 from tablestream.operators.joins import subscriptions
 from tablestream.operators.joins.foreign_key_answer import ForeignKeyAnswer
-from tablestream.operators.joins.foreign_key_subscribe import Kind
+from tablestream.operators.joins.foreign_key_subscribe import Ask
 from tablestream.operators.operator import FAN_OUT_ROWS, Context
 from tablestream.runtime.order import in_order, number_messages
 from tablestream.runtime.slices import slice_numbers
@@ -343,7 +343,7 @@ def fan_out(join: ForeignKeyAnswer, rows: int) -> tuple[list[pl.DataFrame], list
         pl.col("_k0").alias("_kh"),
         "_k0",
         pl.lit(1, pl.Int64).alias("_ts"),
-        pl.lit(int(Kind.ANSWER_ALWAYS), pl.Int8).alias("_kind"),
+        pl.lit(int(Ask.ANSWER_ALWAYS), pl.Int8).alias("_kind"),
         pl.lit(value=True).alias("_new"),
         pl.lit(value=True).alias("_changed"),
         pl.struct(pl.format("left {}", "_k0").alias("c0")).alias("v"),

@@ -93,7 +93,7 @@ class Elements(HasFinal):
         table.remember(trace)
 
     def _emitted(self, deltas: Deltas) -> Iterator[Emission]:
-        elements = _Elements.of(deltas.rows["v"].struct.field("c0"))
+        elements = _Arrays.of(deltas.rows["v"].struct.field("c0"))
         parts = elements.flat.struct.unnest() if self.takes_apart else elements.flat.to_frame()
         parts.columns = [f"c{number}" for number in range(parts.width)]
         after, before = (
@@ -118,7 +118,7 @@ class Elements(HasFinal):
 
 
 @dataclass(frozen=True)
-class _Elements:
+class _Arrays:
     """Arrays one after the other: all their elements, and per array where it begins and how long it is."""
 
     flat: pl.Series
@@ -126,15 +126,15 @@ class _Elements:
     length: Ints
 
     @classmethod
-    def of(cls, arrays: pl.Series) -> _Elements:
+    def of(cls, arrays: pl.Series) -> _Arrays:
         length = ints(arrays.list.len().cast(pl.Int64).fill_null(0))
         flat = arrays.filter(pl.Series(length > 0, dtype=pl.Boolean)).explode()
         return cls(flat, np.cumsum(length) - length, length)
 
-    def of_rows(self, rows: Ints, live: Bools) -> _Elements:
+    def of_rows(self, rows: Ints, live: Bools) -> _Arrays:
         """The arrays of some rows; that of a row that does not exist is empty."""
         length = np.where(live, pick(self.length, rows, np.int64(0)), 0)
-        return _Elements(self.flat, pick(self.start, rows, np.int64(0)), length)
+        return _Arrays(self.flat, pick(self.start, rows, np.int64(0)), length)
 
     def at(self, array: Ints, position: Ints) -> Ints:
         """The places of elements in `flat`; -1: the array is shorter."""

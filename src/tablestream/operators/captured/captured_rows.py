@@ -34,7 +34,7 @@ def filled(column: str) -> str:
 
 
 @dataclass(frozen=True)
-class Rows:
+class CapturedRows:
     """The rows of some keys, stored and arrived, sorted by key and place.
 
     Attributes
@@ -52,7 +52,7 @@ class Rows:
     keys: tuple[str, ...]
 
     @classmethod
-    def of(cls, trace: Trace, changes: pl.DataFrame) -> Rows:
+    def of(cls, trace: Trace, changes: pl.DataFrame) -> CapturedRows:
         """Put the changes behind the rows of the state."""
         keys = trace.spec.key
         said = pl.col(CAPTURE).struct
@@ -106,7 +106,7 @@ class Rows:
             same[both] = same_rows(self.frame.select("v", UNKNOWN).unnest("v"), both, before[both])
         return (seq > 0) & ~same & (self.live | (before >= 0))
 
-    def filled(self, columns: Sequence[str], context: Context, *, follows_moves: bool) -> Rows:
+    def filled(self, columns: Sequence[str], context: Context, *, follows_moves: bool) -> CapturedRows:
         """Take unknown values from the row before; drop changes for which there is none."""
         rows = self
         while True:
@@ -122,7 +122,7 @@ class Rows:
                 UNKNOWN_VALUE,
                 rejected.select(SEQ, pl.lit(0, pl.Int64).alias(STEP), KEY_HASH, *self.keys, TS, LIVE, "v"),
             )
-            rows = Rows(rows.frame.filter(pl.Series(~lost)), rows.kid[~lost], rows.keys)
+            rows = CapturedRows(rows.frame.filter(pl.Series(~lost)), rows.kid[~lost], rows.keys)
 
     def _unknown(self, width: int) -> dict[int, Bools]:
         """By column, whether its value is unknown; only columns of which a value is."""
@@ -158,7 +158,7 @@ class Rows:
 
     def _with(
         self, columns: Sequence[str], unknown: dict[int, Bools], source: dict[int, Ints], context: Context
-    ) -> Rows:
+    ) -> CapturedRows:
         """The rows with what is known."""
         value = self.frame["v"].struct.unnest()
         still = {}
@@ -175,7 +175,7 @@ class Rows:
             pl.when(LIVE).then(value.to_struct("v")).alias("v"),
             pl.when(unknown_now.list.len() > 0).then(unknown_now).alias(UNKNOWN),
         )
-        return Rows(frame, self.kid, self.keys)
+        return CapturedRows(frame, self.kid, self.keys)
 
     def newest(self) -> pl.DataFrame:
         """The last row of each key, if it says something new."""

@@ -56,7 +56,7 @@ from tablestream.operators.captured.capture import (
     is_numbered,
     snapshot_place,
 )
-from tablestream.operators.captured.captured_rows import AT, NAMED, UNKNOWN, Rows, filled
+from tablestream.operators.captured.captured_rows import AT, NAMED, UNKNOWN, CapturedRows, filled
 from tablestream.operators.captured.feed_checks import check_preimages, check_unique
 from tablestream.operators.events import bools, run_start, touched_keys
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
@@ -243,11 +243,11 @@ class CapturedTable(Operator):
         if changes.is_empty():
             return
         trace = context.trace(_ROWS)
-        rows = Rows.of(trace, changes).filled(self.columns, context, follows_moves=self.follows_moves)
+        rows = CapturedRows.of(trace, changes).filled(self.columns, context, follows_moves=self.follows_moves)
         yield Emission(0, self._emitted(rows, self._moved(rows, context)))
         trace.insert(rows.newest())
 
-    def _moved(self, rows: Rows, context: Context) -> Bools:
+    def _moved(self, rows: CapturedRows, context: Context) -> Bools:
         """Whether each row goes to the one shard that knows moved rows; from the row that was moved here on."""
         here = bools(rows.frame["moved_from"].is_not_null())
         if not self.follows_moves:
@@ -264,7 +264,7 @@ class CapturedTable(Operator):
         trace.insert(new.with_columns(pl.lit(value=True).alias(LIVE)))
         return moved
 
-    def _emitted(self, rows: Rows, moved: Bools) -> pl.DataFrame:
+    def _emitted(self, rows: CapturedRows, moved: Bools) -> pl.DataFrame:
         """The changes of rows and, before a row's delete, the row that leaves for another key."""
         moves = rows.moves
         chosen = rows.changed | moves
@@ -285,7 +285,7 @@ class CapturedTable(Operator):
         ).filter(pl.Series(chosen))
         return pl.concat([changes, self._leaving(rows).select(changes.columns)])
 
-    def _leaving(self, rows: Rows) -> pl.DataFrame:
+    def _leaving(self, rows: CapturedRows) -> pl.DataFrame:
         """The rows that leave for another key, as they were; all columns are unknown where there was no row.
 
         A tombstone repeats the delete before it, and says neither transaction nor position.

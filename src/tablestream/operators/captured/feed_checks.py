@@ -21,7 +21,7 @@ an ``insert``, and no row that it found                    if the table has a ro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
@@ -76,10 +76,8 @@ def check_preimages(changes: pl.DataFrame, columns: Sequence[str], trace: Trace)
     wrong = np.flatnonzero(said & ((before < 0) | ~np.logical_and.reduce([at >= 0, *equal])))
     if len(wrong):
         first = int(wrong[np.argmin(ints(rows[SEQ])[wrong])])
-        there = None if before[first] < 0 else _named(rows, int(before[first]), columns)
         differ = [name for name, same in zip(columns, equal, strict=True) if not same[first]]
-        key = ", ".join(str(_cell(rows[name], first)) for name in keys)
-        raise _differs(key, _version(rows[AT][first]), differ, _named(rows, first, columns), there)
+        raise _differs(rows, first, int(before[first]), keys, columns, differ)
     return changes.filter(~is_preimage)
 
 
@@ -147,34 +145,32 @@ def _same(values: pl.Series, one: Ints, other: Ints) -> Bools:
     return bools(gather(values, one).eq_missing(gather(values, other)))
 
 
-def _named(rows: pl.DataFrame, place: int, columns: Sequence[str]) -> dict[str, object]:
-    """The values of a row under the names that users know."""
-    parts = rows["v"].struct.unnest()
-    return {name: _cell(part, place) for name, part in zip(columns, parts, strict=True)}
-
-
 def _cell(values: pl.Series, place: int) -> object:
     """The value at a position, in a form that always exists."""
     return cells(values[place : place + 1])[0]
 
 
 def _differs(
-    key: str,
-    version: int,
+    rows: pl.DataFrame,
+    at: int,
+    before: int,
+    keys: Sequence[str],
+    columns: Sequence[str],
     differ: Sequence[str],
-    preimage: Mapping[str, object],
-    row: Mapping[str, object] | None,
 ) -> CaptureError:
-    """The error for a preimage that is not the row of the table; `differ`: in which columns."""
+    """The error for a preimage that is not the row of the table, which is at `before`; `differ`: in which columns."""
     what = "the table has no row with this key"
-    if row is not None:
+    if before >= 0:
+        values = dict(zip(columns, rows["v"].struct.unnest(), strict=True))
         what = "; ".join(
-            f"{name} was {data_text(preimage[name])} in the feed and is {data_text(row[name])} in the table"
+            f"{name} was {data_text(_cell(values[name], at))} in the feed and is"
+            f" {data_text(_cell(values[name], before))} in the table"
             for name in differ
         )
+    key = ", ".join(str(_cell(rows[name], at)) for name in keys)
     return CaptureError(
-        f"Version {version} of the feed changed or deleted the row with the key {cut_text(key)}, and its preimage is"
-        f" not the row of the table: {what}.",
+        f"Version {_version(rows[AT][at])} of the feed changed or deleted the row with the key {cut_text(key)}, and its"
+        f" preimage is not the row of the table: {what}.",
         hint="Was the feed read from the table's first version, and is the key unique? If so, changes are missing or"
         " came twice: start with a new checkpoint. Without check_preimages= the query goes on.",
     )

@@ -47,7 +47,7 @@ from tablestream.operators.calendar import FIRST_US
 from tablestream.operators.events import bools, chunks, ints, touched_keys
 from tablestream.operators.joins.as_of_spans import AsOfVersions, Span, settled
 from tablestream.operators.joins.foreign_key_answer import AFTER_FAN_OUT
-from tablestream.operators.joins.foreign_key_subscribe import CHANGED, KIND, NEW, Kind
+from tablestream.operators.joins.foreign_key_subscribe import CHANGED, KIND, NEW, Ask
 from tablestream.operators.joins.history_changes import BOUND, POSITION, changes_in_time
 from tablestream.operators.joins.merged_order import OPEN, MergedOrder
 from tablestream.operators.joins.subscriptions import Subscriptions
@@ -218,7 +218,7 @@ class _Work:
             if message < 0:
                 time, reach, exists = puts[at]
                 timeline.put(at, time, reach, exists=exists)
-            elif self._kind[message] >= Kind.ANSWER_ALWAYS:
+            elif self._kind[message] >= Ask.ANSWER_ALWAYS:
                 found = timeline.look_up(message, times[message])
                 self._found[message] = -1 if found is None else found
                 if found is None:
@@ -306,10 +306,8 @@ class _Work:
     def answers(self) -> pl.DataFrame:
         """The answers to left messages."""
         has = self._found >= 0
-        chosen = np.flatnonzero(
-            (self._kind != Kind.UNSUBSCRIBE) & (has | (self._kind != Kind.ANSWER_IF_FOUND))
-        )
-        live = (self._kind[chosen] >= Kind.ANSWER_ALWAYS) & (has[chosen] | self._join.keep_left)
+        chosen = np.flatnonzero((self._kind != Ask.UNSUBSCRIBE) & (has | (self._kind != Ask.ANSWER_IF_FOUND)))
+        live = (self._kind[chosen] >= Ask.ANSWER_ALWAYS) & (has[chosen] | self._join.keep_left)
         return self._left[pl.Series(chosen)].select(
             pl.col(SEQ).alias(PARENT),
             pl.lit(AFTER_FAN_OUT, pl.Int64).alias(NUMBER),
@@ -325,7 +323,7 @@ class _Work:
         """Write the versions, and the subscriptions that left messages made, renewed or ended."""
         self._versions.remember(self._context.trace(self._join.versions.name), self._context.observed)
         rows = self._left.with_columns(
-            pl.Series(LIVE, self._kind >= Kind.ANSWER_ALWAYS, dtype=pl.Boolean),
+            pl.Series(LIVE, self._kind >= Ask.ANSWER_ALWAYS, dtype=pl.Boolean),
             gather(self._right, self._found).alias("v1"),
         )
         self._write(last_by(rows, pl.Series(self._merged.left_id), [AS_OF, *self._join.keys]))

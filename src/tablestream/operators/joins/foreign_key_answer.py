@@ -56,7 +56,7 @@ from tablestream.operators.events import (
     pick,
     run_start,
 )
-from tablestream.operators.joins.foreign_key_subscribe import CHANGED, KIND, NEW, Kind, answer_schema
+from tablestream.operators.joins.foreign_key_subscribe import CHANGED, KIND, NEW, Ask, answer_schema
 from tablestream.operators.joins.merged_order import OPEN, MergedOrder
 from tablestream.operators.joins.subscriptions import Subscriptions
 from tablestream.operators.joins.unmatched_rows import UnmatchedRows
@@ -230,7 +230,7 @@ class ForeignKeyAnswer(HasFinal):
         last = last_by(left, pl.Series(merged.left_id), [*self.keys])
         context.trace("subscriptions").insert(
             last.select(
-                *self._foreign, KEY_HASH, *self.keys, (pl.col(KIND) >= Kind.ANSWER_ALWAYS).alias(LIVE), "v"
+                *self._foreign, KEY_HASH, *self.keys, (pl.col(KIND) >= Ask.ANSWER_ALWAYS).alias(LIVE), "v"
             )
         )
         table.remember(right_rows)
@@ -254,14 +254,14 @@ class ForeignKeyAnswer(HasFinal):
         """The answers to left messages: each sees the right row as it is at its place."""
         kind, found = ints(left[KIND]), merged.found
         has = found >= 0
-        answered = (kind != Kind.UNSUBSCRIBE) & (has | (kind != Kind.ANSWER_IF_FOUND))
+        answered = (kind != Ask.UNSUBSCRIBE) & (has | (kind != Ask.ANSWER_IF_FOUND))
         if self.pair:
-            answered &= has & ~((kind == Kind.UNSUBSCRIBE_ANSWER) & self._just_came(left, rights, merged))
+            answered &= has & ~((kind == Ask.UNSUBSCRIBE_ANSWER) & self._just_came(left, rights, merged))
         if self.final:
             answered &= merged.left_at > merged.last_right_at
         chosen = np.flatnonzero(answered)
         has, found = has[chosen], found[chosen]
-        live = pl.Series((kind[chosen] >= Kind.ANSWER_ALWAYS) & (has | self.keep_left), dtype=pl.Boolean)
+        live = pl.Series((kind[chosen] >= Ask.ANSWER_ALWAYS) & (has | self.keep_left), dtype=pl.Boolean)
         right_ts = gather(rights[ROW_TS], found).fill_null(never())
         return left[chosen].select(
             pl.col(SEQ).alias(PARENT),

@@ -67,7 +67,7 @@ class Rules(Enum):
     PAIR = "pair"
 
 
-class Kind(IntEnum):
+class Ask(IntEnum):
     """What a message asks of the right side. The first two end a subscription; the others make or renew it."""
 
     UNSUBSCRIBE = 0
@@ -184,13 +184,13 @@ class ForeignKeySubscribe(HasFinal):
             yield Emission(TO_RESULT, self._direct_answers(moves, arrived))
         table.remember(trace)
 
-    def _moves(self, table: TableRows, messages: int) -> _Moves:
+    def _moves(self, table: TableRows, messages: int) -> _Pointing:
         """Compare the foreign key of each row with that of the row it replaces."""
         rows = table.rows
         deltas = table.deltas(Turn.MICRO_BATCH if self.final else Turn.MESSAGE, minimal=True)
         points = bools(rows[FOREIGN_HASH].is_not_null() & rows[LIVE])
         foreign = rows[[FOREIGN_HASH, *self.foreign_keys]]
-        return _Moves(
+        return _Pointing(
             deltas=deltas,
             message=deltas.now - (rows.height - messages),
             has=points[deltas.now],
@@ -198,7 +198,7 @@ class ForeignKeySubscribe(HasFinal):
             same=same_rows(foreign, deltas.now, deltas.before),
         )
 
-    def _messages(self, moves: _Moves, arrived: pl.DataFrame) -> pl.DataFrame:
+    def _messages(self, moves: _Pointing, arrived: pl.DataFrame) -> pl.DataFrame:
         """The messages to old and new foreign keys, in the order of the changes."""
         leaving, leave_kind = moves.leaving(self.rules)
         coming, come_kind = moves.coming(self.rules)
@@ -225,7 +225,7 @@ class ForeignKeySubscribe(HasFinal):
         same = (hashes[deltas.now] == hashes[deltas.before]) & deltas.live & deltas.was
         return np.asarray(~same)
 
-    def _direct_answers(self, moves: _Moves, arrived: pl.DataFrame) -> pl.DataFrame:
+    def _direct_answers(self, moves: _Pointing, arrived: pl.DataFrame) -> pl.DataFrame:
         """LEFT: rows with a null foreign key, and deletes, are answered without a right row."""
         mine = (moves.live | moves.deltas.was) & ~moves.has
         right = {**(self.foreign_keys if self.keep_right else {}), "v1": self.right_value}
@@ -239,7 +239,7 @@ class ForeignKeySubscribe(HasFinal):
 
 
 @dataclass(frozen=True)
-class _Moves:
+class _Pointing:
     """The changes of left rows, and what they do to foreign keys.
 
     ``message``: the change's position among the messages; ``has``, ``had``: the row has, had a foreign key; ``same``:
@@ -261,9 +261,9 @@ class _Moves:
         """Which changes end a subscription, and with which kind of message."""
         leaves = self.had & ~(self.has & self.same)
         silent = (self.has | (rules is Rules.LEFT)) & (rules is not Rules.PAIR)
-        return leaves, np.where(silent, Kind.UNSUBSCRIBE, Kind.UNSUBSCRIBE_ANSWER).astype(np.int64)
+        return leaves, np.where(silent, Ask.UNSUBSCRIBE, Ask.UNSUBSCRIBE_ANSWER).astype(np.int64)
 
     def coming(self, rules: Rules) -> tuple[Bools, Ints]:
         """Which changes make or renew a subscription, and with which kind of message."""
         always = ((self.had & ~self.same) | (rules is Rules.LEFT)) & (rules is not Rules.PAIR)
-        return self.has, np.where(always, Kind.ANSWER_ALWAYS, Kind.ANSWER_IF_FOUND).astype(np.int64)
+        return self.has, np.where(always, Ask.ANSWER_ALWAYS, Ask.ANSWER_IF_FOUND).astype(np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.events import bools, ints, pick
-from tablestream.operators.joins.foreign_key_subscribe import CHANGED, KIND, Kind
+from tablestream.operators.joins.foreign_key_subscribe import CHANGED, KIND, Ask
 from tablestream.operators.joins.merged_order import OPEN, MergedOrder
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, STEP, number_keys
 from tablestream.state.positions import Bools, Ints
@@ -109,7 +109,7 @@ class Subscriptions:
         message = np.where(ends, np.append(row[1:], -1)[: len(row)] - stored_rows, -1)
         step, kind, changed = ints(left[STEP]), ints(left[KIND]), bools(left[CHANGED])
         began = row - stored_rows
-        keep = np.flatnonzero(pick(kind >= Kind.ANSWER_ALWAYS, began, np.True_))
+        keep = np.flatnonzero(pick(kind >= Ask.ANSWER_ALWAYS, began, np.True_))
         return cls(
             keys=every.select(KEY_HASH, *keys)[keep],
             foreign=ints(every["_kid"])[keep],
@@ -117,7 +117,7 @@ class Subscriptions:
             end=np.where(ends, np.append(start[1:], OPEN)[: len(start)], OPEN)[keep],
             row=row[keep],
             end_step=pick(step, message, np.int64(-1))[keep],
-            end_answers=pick(kind != Kind.ANSWER_IF_FOUND, message, np.False_)[keep],
+            end_answers=pick(kind != Ask.ANSWER_IF_FOUND, message, np.False_)[keep],
             end_changed=pick(changed, message, np.False_)[keep],
         )
 

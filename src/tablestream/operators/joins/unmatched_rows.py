@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.events import ends, ints, latest, never, pick, previous, running, touched_keys
-from tablestream.operators.joins.foreign_key_subscribe import KIND, NEW, Kind
+from tablestream.operators.joins.foreign_key_subscribe import KIND, NEW, Ask
 from tablestream.operators.joins.merged_order import MergedOrder
 from tablestream.operators.operator import PARENT
 from tablestream.state.changes import FOREIGN_HASH, LIVE, ROW_TS, SEQ, STEP, TS
@@ -67,8 +67,8 @@ class UnmatchedRows:
         stored = trace.lookup(touched_keys([keys]))
         known = keys.join(stored, on=columns, how="left", nulls_equal=True, maintain_order="left")
         base = ints(known[COUNT].fill_null(0))
-        coming = (ints(left[KIND]) >= Kind.ANSWER_ALWAYS) & left[NEW].to_numpy()
-        leaving = ints(left[KIND]) < Kind.ANSWER_ALWAYS
+        coming = (ints(left[KIND]) >= Ask.ANSWER_ALWAYS) & left[NEW].to_numpy()
+        leaving = ints(left[KIND]) < Ask.ANSWER_ALWAYS
         moves = np.concatenate([np.zeros(rights.height, dtype=np.int64), coming.astype(np.int64) - leaving])
         count = base + running(moves[merged.arranged.row], merged.arranged.begins)
         last = np.flatnonzero(ends(merged.arranged.key))
