@@ -55,8 +55,8 @@ def test_the_latest_marked_row_is_of_the_same_key_and_may_be_the_row_itself() ->
     arranged = Arrangement.of(keys, place)
     assert arranged.row.tolist() == [1, 3, 2, 4, 0]
     assert arranged.before.tolist() == [-1, 1, -1, 2, 4]
-    marked = np.array([False, False, True, True, False])[arranged.row]
-    assert arranged.by_row(arranged.latest(marked)).tolist() == [2, -1, 2, 3, 2]
+    marked = np.array([False, False, False, True, True])[arranged.row]
+    assert arranged.by_row(arranged.latest(marked)).tolist() == [4, -1, -1, 3, 4]
 
 
 def test_rows_at_one_place_keep_their_order() -> None:
