@@ -174,10 +174,10 @@ def _copies(line: Lowering, node: Copies) -> Made:
     """The rule: everything but the operator itself."""
     number = 1 + line.produce(node.parent)
     want = Want(((node.serial,), 0), number, KEY_HASH, f"{line.names[node]}[rows]")
-    line.read(node.parent, want, node.parent.key)
+    reads = [line.read(node.parent, want, node.parent.key)]
     operator = Copying(line.key_of(node.parent), line.value_of(node))
-    line.drafts.append(Draft(node, line.names[node], number, operator, [want]))
-    return Made(number, Result.computed(node))
+    draft = Draft(node, line.names[node], number, operator, reads)
+    return Made(number, Result.computed(node), (draft,))
 
 
 def test_a_new_operator_needs_an_operator_and_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,10 @@ import polars as pl
 import pytest
 
 from tablestream.operators.cells import column
+from tablestream.planner.lower import lower
+from tablestream.planner.physical_plan import OnError, PlanOptions
 from tablestream.runtime.rejections import Shown
-from tests.plans.engine import Engine, Output
+from tests.plans.engine import Engine, Output, _types
 from tests.plans.tables import (
     Record,
     counts,
@@ -20,6 +22,7 @@ from tests.plans.tables import (
     key_join,
     looked_up,
     materialized,
+    merged,
     points,
     rekeyed,
     source,
@@ -154,3 +157,14 @@ def test_what_python_has_no_date_for_is_told_as_json() -> None:
         '{"k":"+10000-01-01T04:59:59.000000Z","at":"+10000-01-01T04:59:59.000000Z",'
         '"local":["0000-12-31T23:59:59.999999"],"day":{"d":"+10000-01-01"},"map":{"1970-01-01":"1.5"}}'
     )
+
+
+def test_what_merged_streams_reject_does_not_hold_back_their_other_readers() -> None:
+    """A source enters the plan in the first round that reads it, and rejected records go to the output at the end."""
+    both = merged(stream("S"), stream("U"))
+    outputs, rejecting = [Output(both, rejected=True), Output(to_table(both))], OnError("reject")
+    plan = lower(outputs, _types, PlanOptions(on_error=rejecting))
+    for readers in plan.sources.values():
+        silent, told = sorted(readers, key=lambda one: not one.is_silent)
+        assert (silent.port.number, silent.port.round) == (plan.endings[0].port.number, 2)
+        assert (told.is_silent, told.port.round) == (False, 1)

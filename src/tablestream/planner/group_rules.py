@@ -35,16 +35,16 @@ from tablestream.topology.nodes import (
 
 def aggregate(lowering: Lowering, node: Aggregate) -> Made:
     """Aggregate by groups. A table needs two operators, one after the other; a stream needs only the second."""
-    groups, result = _groups(lowering, node), Result.computed(node, "v0")
+    groups = _groups(lowering, node)
     if not node.parent.is_stream:
-        return Made(_regrouped(lowering, node, groups, _remembered_groups(node, groups)), result)
+        return _regrouped(lowering, node, groups, _remembered_groups(node, groups))
     name, number = lowering.names[node], 1 + lowering.produce_stream(node.parent)
     records = Want(((node.serial,), 1), number, FOREIGN_HASH, f"{name}[records]")
-    lowering.read_stream(node.parent, records, node.parent.key, *_grouping(lowering, node))
+    reads = [lowering.read_stream(node.parent, records, node.parent.key, *_grouping(lowering, node))]
     operator = RecordGroups(groups, lowering.key_of(node.parent))
     remembers = _remembered_groups(node, operator)
-    lowering.drafts.append(Draft(node, name, number, operator, [records], remembers=remembers))
-    return Made(number, result)
+    draft = Draft(node, name, number, operator, reads, remembers=remembers)
+    return Made(number, Result.computed(node, "v0"), (draft,))
 
 
 def top(lowering: Lowering, node: Top) -> Made:
@@ -63,7 +63,7 @@ def top(lowering: Lowering, node: Top) -> Made:
         atomic=not lowering.options.compat,
     )
     remembers = (Remembered(node, tuple(spec.name for spec in operator.traces), node.key, ranks=ranks),)
-    return Made(_regrouped(lowering, node, operator, remembers), Result.computed(node, "v0"))
+    return _regrouped(lowering, node, operator, remembers)
 
 
 def _groups(lowering: Lowering, node: Aggregate) -> AggregateOperator | Fold:
@@ -173,13 +173,12 @@ def _regrouped(
     node: Aggregate | Top,
     operator: AggregateOperator | Fold | TopOperator,
     remembers: tuple[Remembered, ...],
-) -> int:
-    """Place an operator that reads rows by group, after one that sends them to their groups; return its round."""
+) -> Made:
+    """Place an operator that reads rows by group, after one that sends them to their groups."""
     name, first = lowering.names[node], 1 + lowering.produce(base_of(node.parent))
     rows = Want(((*path_from_base(node.parent), node.serial), 1), first, KEY_HASH, f"{name}[rows]")
     messages = Want(((node.serial,), 2), first + 1, FOREIGN_HASH, f"{name}[groups]")
-    lowering.read(node.parent, rows, node.parent.key, *_grouping(lowering, node), latest_only=True)
-    lowering.wants.append(messages)
+    reads = [lowering.read(node.parent, rows, node.parent.key, *_grouping(lowering, node), latest_only=True)]
     regroup = Regroup(
         operator.keys,
         operator.group_keys,
@@ -189,8 +188,8 @@ def _regrouped(
         repeats=lowering.options.compat or _sees_order(node),
     )
     word = "top" if isinstance(node, Top) else "aggregate"
-    lowering.drafts += [
-        Draft(node, f"{name}/regroup", first, regroup, [rows], (messages,)),
+    drafts = (
+        Draft(node, f"{name}/regroup", first, regroup, reads, (messages,)),
         Draft(node, f"{name}/{word}", first + 1, operator, [messages], remembers=remembers),
-    ]
-    return first + 1
+    )
+    return Made(first + 1, Result.computed(node, "v0"), drafts)

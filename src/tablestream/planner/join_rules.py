@@ -58,10 +58,9 @@ def key_join(lowering: Lowering, node: KeyJoin) -> Made:
     for index, (table, join, side, path) in enumerate(leaves):
         want = Want((path, index), number, KEY_HASH, f"{lowering.names[node]}[{index}]")
         if isinstance(table, ForeignKeyJoin) and table.right_only:
-            lowering.read_directly(table, want)
+            wants.append(replace(want, directly=table))
         else:
-            lowering.read(table, want, node.key, side=(join, side))
-        wants.append(want)
+            wants.append(lowering.read(table, want, node.key, side=(join, side)))
     tables = [leaf.table for leaf in leaves]
     stores = [base_of(table).serial for table in tables]
     tree = _tree(node, iter(range(len(leaves))))
@@ -84,7 +83,7 @@ def key_join(lowering: Lowering, node: KeyJoin) -> Made:
         for table, spec in zip(tables, operator.traces, strict=True)
         if not (isinstance(table, ForeignKeyJoin) and table.right_only)
     )
-    lowering.drafts.append(Draft(node, lowering.names[node], number, operator, wants, remembers=remembers))
+    draft = Draft(node, lowering.names[node], number, operator, wants, remembers=remembers)
     result = Result.keyed(node, _numbered(tables))
     if (
         operator.nulls
@@ -94,7 +93,7 @@ def key_join(lowering: Lowering, node: KeyJoin) -> Made:
             for row, leaf in zip(result.rows, leaves, strict=True)
         )
         result = replace(result, rows=tuple(rows))
-    return Made(number, result)
+    return Made(number, result, (draft,))
 
 
 def _meeting(side: Branch | int) -> tuple[int, ...]:
@@ -141,8 +140,8 @@ def _history_join(lowering: Lowering, node: KeyJoin) -> Made:
     number, wants = _sides(lowering, node, node.key, counted=False)
     values = (lowering.value_of(node.left), lowering.value_of(node.right))
     operator = HistoryJoin(node.how, lowering.key_of(node), values, _history_us(node))
-    lowering.drafts.append(Draft(node, lowering.names[node], number, operator, wants))
-    return Made(number, Result.keyed(node, _numbered(node.parents), latest=True))
+    draft = Draft(node, lowering.names[node], number, operator, wants)
+    return Made(number, Result.keyed(node, _numbered(node.parents), latest=True), (draft,))
 
 
 def _sides(lowering: Lowering, node: Join, key: Fields, *, counted: bool) -> tuple[int, list[Want]]:
@@ -151,8 +150,8 @@ def _sides(lowering: Lowering, node: Join, key: Fields, *, counted: bool) -> tup
     wants = []
     for index, side in enumerate(node.parents):
         label = f"{lowering.names[node]}[{index}]"
-        wants.append(Want(((*path_from_base(side), node.serial), index), number, KEY_HASH, label))
-        lowering.read(side, wants[-1], key, side=(node, index) if counted else None)
+        want = Want(((*path_from_base(side), node.serial), index), number, KEY_HASH, label)
+        wants.append(lowering.read(side, want, key, side=(node, index) if counted else None))
     return number, wants
 
 
@@ -165,11 +164,12 @@ def foreign_key_join(lowering: Lowering, node: ForeignKeyJoin) -> Made:
     if lowering.meets_on_key(node):
         return _join_on_whole_key(lowering, node)
     rules = Rules.LEFT if node.how in {"left", "outer"} else Rules.INNER
-    number = _pointing(lowering, node, many=node.left, one=node.right, rules=rules)
     if node.right_only:
-        return Made(number, Result.computed(node))
-    unmatched = node.foreign if node.keeps_unmatched else ()
-    return Made(number, _many_to_one(node, Pointer(node.on, node.foreign), node.left.key, unmatched))
+        result = Result.computed(node)
+    else:
+        unmatched = node.foreign if node.keeps_unmatched else ()
+        result = _many_to_one(node, Pointer(node.on, node.foreign), node.left.key, unmatched)
+    return _pointing(lowering, node, result, many=node.left, one=node.right, rules=rules)
 
 
 def _join_on_whole_key(lowering: Lowering, node: ForeignKeyJoin) -> Made:
@@ -189,36 +189,42 @@ def _join_on_whole_key(lowering: Lowering, node: ForeignKeyJoin) -> Made:
         Remembered(side, (spec.name,), node.left.key)
         for side, spec in zip(node.parents, operator.traces, strict=True)
     )
-    lowering.drafts.append(Draft(node, lowering.names[node], number, operator, wants, remembers=remembers))
-    return Made(number, _many_to_one(node, Pointer(node.on, node.foreign), node.left.key))
+    draft = Draft(node, lowering.names[node], number, operator, wants, remembers=remembers)
+    return Made(number, _many_to_one(node, Pointer(node.on, node.foreign), node.left.key), (draft,))
 
 
 def one_to_many(lowering: Lowering, node: OneToMany) -> Made:
     """Join each row of the one with the rows of the many that point at it: two operators."""
-    number = _pointing(lowering, node, many=node.right, one=node.left, rules=Rules.PAIR)
-    return Made(number, _one_to_each(node))
+    result = _one_to_each(node)
+    return _pointing(lowering, node, result, many=node.right, one=node.left, rules=Rules.PAIR)
 
 
 def _pointing(
-    lowering: Lowering, node: ForeignKeyJoin | OneToMany, *, many: Node, one: Node, rules: Rules
-) -> int:
-    """Join a table to the table that its rows point at: two operators, one after the other; return the last round."""
-    name = lowering.names[node]
+    lowering: Lowering,
+    node: ForeignKeyJoin | OneToMany,
+    result: Result,
+    *,
+    many: Node,
+    one: Node,
+    rules: Rules,
+) -> Made:
+    """Join a table to the table that its rows point at: two operators, one after the other, or one in each shard."""
+    name, copied = lowering.names[node], isinstance(node, ForeignKeyJoin) and node.copied
     first = 1 + lowering.produce(base_of(many))
     second = 1 + max(first, lowering.produce(base_of(one)))
+    if copied:
+        first = second = max(first, 1 + lowering.produce(base_of(one)))
+    spread, to_shards = _spread(lowering, node), EVERY_SHARD if copied else FOREIGN_HASH
     keys, foreign = lowering.key_of(many), lowering.foreign_of(node.foreign)
     to_many, to_one = ((*path_from_base(view), node.serial) for view in (many, one))
     shared = base_of(many) is base_of(one)
     if shared:  # a row's right role comes first, wherever its views were declared
         to_many = to_one = min(to_many, to_one)
     pointing = Want((to_many, 1), first, KEY_HASH, f"{name}[subscribe]")
-    pointed = Want((to_one, 0), second, FOREIGN_HASH, f"{name}[right]")
-    messages = Want(((node.serial,), 2), second, FOREIGN_HASH, f"{name}[subscriptions]")
-    lowering.read(many, pointing, many.key, Pointer(node.on, node.foreign), side=(node, 0))
-    lowering.read(one, pointed, node.foreign, side=(node, 1))
-    copied = isinstance(node, ForeignKeyJoin) and node.copied
-    spread = _spread(lowering, node)
-    messages.spread = pointed.copies = spread or 1
+    pointed = Want((to_one, 0), second, to_shards, f"{name}[right]", copies=spread or 1)
+    messages = Want(((node.serial,), 2), second, FOREIGN_HASH, f"{name}[subscriptions]", spread=spread or 1)
+    pointing = lowering.read(many, pointing, many.key, Pointer(node.on, node.foreign), side=(node, 0))
+    pointed = lowering.read(one, pointed, node.foreign, side=(node, 1))
     stale = lowering.options.compat and shared and rules is not Rules.PAIR
     subscribe = ForeignKeySubscribe(
         rules=rules,
@@ -250,23 +256,20 @@ def _pointing(
     if right_only and isinstance(one, Select):  # a star join puts keys before the rows it looks up
         right = replace(right, table=one.parent, skipped=len(one.parent.key))
     if copied:
-        pointing.round = pointed.round = max(first, 1 + lowering.produce(base_of(one)))
-        pointed.route = EVERY_SHARD
         both = GlobalJoin(subscribe, answer)
         operator = RightRows(both, 0, tuple(keys)) if right_only else both
         reads = [pointing, pointed]
-        lowering.drafts.append(
-            Draft(node, name, pointed.round, operator, reads, remembers=(right,), copied=True)
+        return Made(
+            second, result, (Draft(node, name, second, operator, reads, remembers=(right,), copied=True),)
         )
-        return pointed.round
-    lowering.wants.append(messages)
     halves: tuple[Operator, Operator] = (subscribe, answer)
     if right_only:
         halves = RightRows(subscribe, TO_RESULT, tuple(keys)), RightRows(answer, 0, tuple(keys))
-    lowering.drafts.append(Draft(node, f"{name}/subscribe", first, halves[0], [pointing], (messages, None)))
-    reads = [messages, pointed]
-    lowering.drafts.append(Draft(node, f"{name}/answer", second, halves[1], reads, remembers=(right,)))
-    return second
+    drafts = (
+        Draft(node, f"{name}/subscribe", first, halves[0], [pointing], (messages, None)),
+        Draft(node, f"{name}/answer", second, halves[1], [messages, pointed], remembers=(right,)),
+    )
+    return Made(second, result, drafts)
 
 
 def _spread(lowering: Lowering, node: ForeignKeyJoin | OneToMany) -> int | None:
@@ -297,19 +300,18 @@ def _foreign_key_history(lowering: Lowering, node: ForeignKeyJoin) -> Made:
     subscriptions = Want(((node.serial,), 2), second, FOREIGN_HASH, f"{name}[subscriptions]")
     pieces = Want(((node.serial,), 3), second + 1, KEY_HASH, f"{name}[pieces]")
     pointer = Pointer(node.on, node.foreign)
-    lowering.read(node.left, pointing, node.key, pointer)
-    lowering.read(node.right, pointed, node.foreign)
-    lowering.wants += [subscriptions, pieces]
+    pointing = lowering.read(node.left, pointing, node.key, pointer)
+    pointed = lowering.read(node.right, pointed, node.foreign)
     keep_left = node.how == "left"
     subscribe = HistorySubscribe(keys, foreign, *values, history_us, keep_left=keep_left)
     answer = HistoryAnswer(keys, foreign, *values, history_us, keep_left=keep_left)
     result = ResultHistory(keys, values, history_us)
-    lowering.drafts += [
+    drafts = (
         Draft(node, f"{name}/subscribe", first, subscribe, [pointing], (subscriptions, pieces)),
         Draft(node, f"{name}/answer", second, answer, [subscriptions, pointed], (pieces,)),
         Draft(node, name, second + 1, result, [pieces]),
-    ]
-    return Made(second + 1, _many_to_one(node, pointer, node.left.key, latest=True))
+    )
+    return Made(second + 1, _many_to_one(node, pointer, node.left.key, latest=True), drafts)
 
 
 def _as_of_join(lowering: Lowering, node: ForeignKeyJoin, as_of: AsOf) -> Made:
@@ -327,9 +329,8 @@ def _as_of_join(lowering: Lowering, node: ForeignKeyJoin, as_of: AsOf) -> Made:
     pointed = Want((to_right, 0), second, FOREIGN_HASH, f"{name}[right]")
     messages = Want(((node.serial,), 2), second, FOREIGN_HASH, f"{name}[subscriptions]")
     pointer = Pointer(node.on, node.foreign, as_of=as_of.micros)
-    lowering.read(node.left, pointing, node.left.key, pointer, side=(node, 0))
-    lowering.read(node.right, pointed, node.foreign)
-    lowering.wants.append(messages)
+    pointing = lowering.read(node.left, pointing, node.left.key, pointer, side=(node, 0))
+    pointed = lowering.read(node.right, pointed, node.foreign)
     keep_left = node.how == "left"
     subscribe = ForeignKeySubscribe(
         Rules.LEFT if keep_left else Rules.INNER, keys, pl.Schema({**foreign, AS_OF: pl.Int64()}), *values
@@ -337,11 +338,11 @@ def _as_of_join(lowering: Lowering, node: ForeignKeyJoin, as_of: AsOf) -> Made:
     answer = AsOfAnswer(keep_left, keys, foreign, *values, history_us, as_of.forward)
     history = History(history_us, f"{name}/answer")
     right = Remembered(node.right, (answer.versions.name,), node.foreign, history=history)
-    lowering.drafts += [
+    drafts = (
         Draft(node, f"{name}/subscribe", first, subscribe, [pointing], (messages, None)),
         Draft(node, f"{name}/answer", second, answer, [messages, pointed], remembers=(right,)),
-    ]
-    return Made(second, _many_to_one(node, pointer, node.left.key))
+    )
+    return Made(second, _many_to_one(node, pointer, node.left.key), drafts)
 
 
 def _many_to_one(
@@ -390,14 +391,15 @@ def stream_join(lowering: Lowering, node: StreamJoin) -> Made:
     # A change of the table is written before anyone else reads it; it emits nothing here.
     rows = Want(((0, node.serial), 0), number, EVERY_SHARD if node.copied else FOREIGN_HASH, f"{name}[table]")
     pointer = Pointer(node.on, node.foreign)
-    lowering.read_stream(node.left, records, node.left.key, pointer)
-    lowering.read(node.right, rows, node.foreign)
+    reads = [
+        lowering.read_stream(node.left, records, node.left.key, pointer),
+        lowering.read(node.right, rows, node.foreign),
+    ]
     operator, history_us = _looking_up(lowering, node), history_of(node.right)
     history = None if history_us is None else History(history_us, f"{name}/{OBSERVED}")
     table = Remembered(node.right, (operator.traces[-1].name,), node.foreign, history=history)
-    reads = [records, rows]
-    lowering.drafts.append(Draft(node, name, number, operator, reads, remembers=(table,), copied=node.copied))
-    return Made(number, _many_to_one(node, pointer, node.key))
+    draft = Draft(node, name, number, operator, reads, remembers=(table,), copied=node.copied)
+    return Made(number, _many_to_one(node, pointer, node.key), (draft,))
 
 
 def _looking_up(lowering: Lowering, node: StreamJoin) -> StreamTableJoin | AsOfJoin:

@@ -14,7 +14,7 @@ from tablestream.operators.upsert import Upsert
 from tablestream.operators.versioned_upsert import VersionedUpsert
 from tablestream.planner.catalogue import encode, stored_tables
 from tablestream.planner.depth import check_rounds, within_stack
-from tablestream.planner.lowering import Draft, History, Lowering, Read, Remembered, Types, Want
+from tablestream.planner.lowering import Draft, End, History, Lowering, Made, Read, Remembered, Types, Want
 from tablestream.planner.physical_plan import Between, Ending, Output, PhysicalPlan, PlanOptions, Reader
 from tablestream.planner.result import Result
 from tablestream.planner.rules import place
@@ -34,6 +34,7 @@ from tablestream.topology.graph import (
     removes_rows,
     unique_names,
     view_path,
+    ways,
 )
 from tablestream.topology.needed import needed_columns
 from tablestream.topology.nodes import Field, Node, Source
@@ -73,57 +74,42 @@ def _lowered(outputs: Sequence[Output], types: Types, options: PlanOptions) -> P
     columns = needed_columns((output.node for output in outputs), rejecting)
     lowering = Lowering(options, types, names, filters_with_old_values(nodes), place, columns)
     for output in outputs:
-        if output.rejected and not options.on_error.rejects:
-            _produce_rejecting(lowering, output.node)
-        else:
-            lowering.produce_stream(output.node)
-    final = _natively_final(lowering, outputs)
-    endings = [_ending(lowering, output, index, final) for index, output in enumerate(outputs)]
-    last = max([draft.round for draft in lowering.drafts], default=0 if options.align is None else 1)
-    ending = {end.want for end in endings}
-    for want in lowering.wants:
-        if want in ending or want.into in ending:
-            want.round = last + 1
-    thin = thinned(lowering, [(end.output, end.want, end.base) for end in endings])
-    finished = _Finishing(lowering, endings, final, thin, last).physical_plan()
+        lowering.produce_stream(output.node)
+    made = lowering.upstream(base for output in outputs for base in _bases(lowering, output))
+    drafts = [draft for one in made.values() for draft in one.drafts]
+    final = _natively_final(drafts, outputs)
+    memories = [_memory(lowering, output, final) for output in outputs]
+    kept = [made[base_of(one.node)].round for one, memory in zip(outputs, memories, strict=True) if memory]
+    rounds = [*(draft.round for draft in drafts), *(1 + number for number in kept)]
+    last = max(rounds, default=0 if options.align is None else 1)
+    ends = [
+        _end(lowering, output, index, last + 1, memory)
+        for index, (output, memory) in enumerate(zip(outputs, memories, strict=True))
+    ]
+    finished = _Finishing(lowering, made, drafts, ends, final, last).physical_plan()
     finished.check()
     return finished
 
 
-@dataclass(frozen=True)
-class _End:
-    """An output before its port is numbered.
-
-    `base` is the operator that sends to it or its `Upsert`. It is None if the port reads a view or rejected records.
-    """
-
-    output: Output
-    want: Want
-    base: Node | Draft | None
-    result: Result | None
-
-
-def _produce_rejecting(lowering: Lowering, output: Node) -> None:
-    """Place the operators that can reject records on the way to an output. To find them, lower the whole way once."""
-    columns = lowering.columns
-    whole = Lowering(
-        lowering.options, lowering.types, lowering.names, lowering.knowing, lowering.place, columns
-    )
-    whole.produce_stream(output)
-    rejecting = {draft.base for draft in whole.drafts if draft.operator.rejects}
-    rejecting |= {join for join, _ in whole.counting.values()}
-    nodes = ancestors(output)
-    for node in nodes:
-        if node in rejecting:
-            lowering.produce(operator_of(node, nodes))
+def _bases(lowering: Lowering, output: Output) -> list[Node]:
+    """The bases that an output needs. Of its rejected records: those whose operators can reject, if rows cannot."""
+    bases = [base_of(way) for way, _ in ways(output.node)]
+    if not output.rejected or lowering.options.on_error.rejects:
+        return bases
+    drafts = [draft for one in lowering.upstream(bases).values() for draft in one.drafts]
+    rejecting = {draft.base for draft in drafts if draft.operator.rejects}
+    reads = (read for draft in drafts for want in draft.inputs for read in want.reads)
+    rejecting |= {read.side[0] for read in reads if read.side is not None}
+    nodes = ancestors(output.node)
+    return [operator_of(node, nodes) for node in nodes if node in rejecting]
 
 
-def _natively_final(lowering: Lowering, outputs: Sequence[Output]) -> set[Node]:
+def _natively_final(drafts: Sequence[Draft], outputs: Sequence[Output]) -> set[Node]:
     """The bases whose operators can emit only final changes themselves, because every reader wants only these."""
-    emitting = [draft for draft in lowering.drafts if None in draft.targets]
+    emitting = [draft for draft in drafts if None in draft.targets]
     able = {draft.base for draft in emitting if draft.base is not None}
     able -= {draft.base for draft in emitting if not draft.operator.can_be_final}
-    able -= {read.base for read in lowering.reads} | lowering.direct.keys()
+    able -= {base for draft in drafts for want in draft.inputs for base in want.senders}
     for output in outputs:
         if output.rejected:
             continue
@@ -132,34 +118,27 @@ def _natively_final(lowering: Lowering, outputs: Sequence[Output]) -> set[Node]:
     return able
 
 
-def _ending(lowering: Lowering, output: Output, index: int, final: set[Node]) -> _End:
-    """Decide how an output's changes are emitted: directly by their operator, or through an `Upsert`."""
-    base = base_of(output.node)
-    want = Want(((_LAST,), index), 0, KEY_HASH, f"output {index + 1}")
+def _end(
+    lowering: Lowering, output: Output, index: int, number: int, memory: Upsert | VersionedUpsert | None
+) -> End:
+    """Decide what sends an output's changes: their operator, the one that remembers its rows, or who reads a view."""
+    node, base, key = output.node, base_of(output.node), output.node.key
+    want = Want(((_LAST,), index), number, KEY_HASH, f"output {index + 1}")
     if output.rejected:
-        lowering.wants.append(want)
         if lowering.options.on_error.rejects:  # every table on the way is computed, and this one, too
-            silent = Want(((_LAST,), index), 0, KEY_HASH, want.label, into=want)
-            lowering.read_stream(output.node, silent, output.node.key, is_silent=True)
-        return _End(output, want, None, None)
-    minimal = output.minimal or lowering.reads_minimal(output.node)
-    whole = has_whole_transactions(output.node) and not output.final
-    if not (output.before or minimal or whole or (output.final and base not in final)):
-        # What a view of a stream filters out or rekeys must be known before the last shuffle.
-        if isinstance(base, Source | Merge) or (output.node.is_stream and base is not output.node):
-            lowering.read_stream(output.node, want, output.node.key)
-            return _End(output, want, None, Result.computed(output.node))
-        if _has_rows_to_catch(lowering, output.node, base):  # a packer has to see them
-            latest = output.tells_latest and lowering.made[base].result.latest
-            lowering.read(output.node, want, output.node.key, latest_only=output.latest_only)
-            lowering.telling_latest |= {want} if latest else set()
-            return _End(output, want, None, Result.computed(output.node, latest=latest))
-        lowering.wants.append(want)
-        return _End(output, want, base, lowering.made[base].result)
-    operator = _remembering(lowering, output, minimal=minimal, whole=whole)
-    draft = _drafted(lowering, output, index, operator)
-    lowering.wants.append(want)
-    return _End(output, want, draft, Result.computed(output.node, latest=output.tells_latest))
+            want = lowering.read_stream(node, want, key, is_silent=True)
+        return End(output, want, None, None)
+    if memory is not None:
+        draft = _drafted(lowering, output, index, memory)
+        return End(output, want, draft, Result.computed(node, latest=output.tells_latest))
+    # What a view of a stream filters out or rekeys must be known before the last shuffle.
+    if isinstance(base, Source | Merge) or (node.is_stream and base is not node):
+        return End(output, lowering.read_stream(node, want, key), None, Result.computed(node))
+    if _has_rows_to_catch(lowering, node, base):  # a packer has to see them
+        latest = output.tells_latest and lowering.made[base].result.latest
+        want = lowering.read(node, want, key, latest_only=output.latest_only)
+        return End(output, want, None, Result.computed(node, latest=latest))
+    return End(output, want, base, lowering.made[base].result)
 
 
 def _has_rows_to_catch(lowering: Lowering, view: Node, base: Node) -> bool:
@@ -176,19 +155,22 @@ def _drafted(lowering: Lowering, output: Output, index: int, operator: Upsert | 
     node, name = output.node, f"output {index + 1}"
     number = 1 + lowering.produce(base_of(node))
     read = Want(((*path_from_base(node), _LAST), index), number, KEY_HASH, f"{name}[rows]")
-    lowering.read(node, read, node.key, latest_only=not output.tells_latest)
     history = History(operator.history_us, name) if isinstance(operator, VersionedUpsert) else None
     rows = Remembered(node, (operator.traces[0].name,), node.key, history=history)
     remembers = (rows,) if output.before or history is not None else ()
-    draft = Draft(None, name, number, operator, [read], remembers=remembers)
-    lowering.drafts.append(draft)
-    return draft
+    reads = [lowering.read(node, read, node.key, latest_only=not output.tells_latest)]
+    return Draft(None, name, number, operator, reads, remembers=remembers)
 
 
-def _remembering(
-    lowering: Lowering, output: Output, *, minimal: bool, whole: bool
-) -> Upsert | VersionedUpsert:
-    """The operator that remembers an output's rows, and so knows what each row was before."""
+def _memory(lowering: Lowering, output: Output, final: set[Node]) -> Upsert | VersionedUpsert | None:
+    """The operator that remembers an output's rows, and so knows what each row was before, if it needs one."""
+    if output.rejected:
+        return None
+    minimal = output.minimal or lowering.reads_minimal(output.node)
+    whole = has_whole_transactions(output.node) and not output.final
+    is_made_final = output.final and base_of(output.node) not in final
+    if not (output.before or minimal or whole or is_made_final):
+        return None
     keys, value = lowering.key_of(output.node), lowering.value_of(output.node)
     minimal, history_us = minimal or output.before, history_of(output.node)
     if history_us is None or not output.tells_latest:
@@ -217,95 +199,150 @@ class _Finishing:
     """Numbers the ports and connects operators with their readers."""
 
     lowering: Lowering
-    endings: list[_End]
+    made: dict[Node, Made]
+    drafts: list[Draft]
+    ends: list[End]
     final: set[Node]
-    thin: set[Node]
     last: int
 
     def physical_plan(self) -> PhysicalPlan:
         """Make the physical plan."""
         readers: dict[Node, list[Reader]] = {}
-        for read in self.lowering.reads:
-            readers.setdefault(read.base, []).append(self._reading[read.want])
-        alignment, made = self._alignment(readers), self.lowering.made
+        for read, reader in self._reading.items():
+            readers.setdefault(read.base, []).append(reader)
+        alignment = self._alignment(readers)
         return PhysicalPlan(
             options=self.lowering.options,
             names=self.lowering.names,
             rounds=self._rounds(alignment),
             sources={source: tuple(readers.get(source, ())) for source in self._sources()},
             between=tuple(
-                Between(port, made[base].result, made[base].round, tuple(readers[base]))
+                Between(port, self.made[base].result, self.made[base].round, tuple(readers[base]))
                 for base, port in self._between.items()
             ),
             endings=tuple(
-                Ending(**vars(end.output), port=self._ports[end.want], result=end.result)
-                for end in self.endings
+                Ending(**vars(end.output), port=self._ports[end.want], result=end.result) for end in self.ends
             ),
         )
 
     @cached_property
-    def _ports(self) -> dict[Want, Port]:
-        """The ports, with their numbers and ranks."""
-        ranked = sorted(self.lowering.wants, key=lambda want: want.order)
-        ranks = {want: rank for rank, want in enumerate(ranked, start=1)}
-        return {
-            want: Port(
-                ranks[want.into or want], rank, want.round, want.route, want.label, want.spread, want.copies
-            )
-            for want, rank in ranks.items()
-        }
+    def _operators(self) -> list[Draft]:
+        """The operators, with those that remember the rows of outputs."""
+        return [*self.drafts, *(draft for end in self.ends for draft in end.memory)]
 
     @cached_property
-    def _reading(self) -> dict[Want, Reader]:
-        """The reader of each port that reads a view."""
-        return {read.want: self._reader(read) for read in self.lowering.reads}
+    def _thin(self) -> set[Node]:
+        """The bases whose operators may leave out rows. In compat every change counts."""
+        return set() if self.lowering.options.compat else thinned(self._operators, self.ends)
+
+    @cached_property
+    def _wants(self) -> list[Want]:
+        """The ports that operators and outputs read."""
+        events = {want for one in self.made.values() for want in one.events}
+        wants = list[Want]()
+        for one in self.made.values():
+            wants += (
+                one.events
+            )  # they come with the table that they are of: alignment numbers ports in this order
+            wants += [want for draft in one.drafts for want in draft.inputs if want not in events]
+        for end in self.ends:
+            wants += [*(want for draft in end.memory for want in draft.inputs), end.want]
+        return wants
+
+    @cached_property
+    def _ports(self) -> dict[Want | Read, Port]:
+        """The ports, with their numbers and ranks. What several views send to one port has a rank for each."""
+        ranked: dict[Want | Read, Want] = {}
+        for want in self._wants:
+            ranked |= {want: want} if all(read.is_silent for read in want.reads) else {}
+            ranked |= dict.fromkeys(want.reads, want)
+        ranks = {one: rank for rank, one in enumerate(sorted(ranked, key=lambda one: one.order), start=1)}
+        ports = {}
+        for one, want in ranked.items():
+            number = ranks[want if want in ranked else want.reads[0]]
+            label, spread, copies = want.label, want.spread, want.copies
+            ports[one] = Port(number, ranks[one], want.round, want.route, label, spread, copies)
+        return ports | {want: ports[want.reads[0]] for want in self._wants if want not in ranked}
+
+    @cached_property
+    def _reading(self) -> dict[Read, Reader]:
+        """The reader of each view."""
+        counted = dict[tuple[Node, int], Read]()  # a join that is also part of another operator counts once
+        for read in (read for want in self._wants for read in want.reads):
+            if read.side is not None:
+                counted.setdefault(read.side, read)
+        counting = set(counted.values())
+        return {
+            read: self._reader(want, read, counts=read in counting)
+            for want in self._wants
+            for read in want.reads
+        }
 
     @cached_property
     def _between(self) -> dict[Node, Port]:
         """The ports of the results that later rounds read."""
-        read, made = {read.base for read in self.lowering.reads}, self.lowering.made
+        read, made, first = {read.base for read in self._reading}, self.made, 1 + self._entries
         return {
-            base: Port(
-                len(self._ports) + number, 0, made[base].round + 1, KEY_HASH, self.lowering.names[base]
-            )
-            for number, base in enumerate(made, start=1)
+            base: Port(first + number, 0, made[base].round + 1, KEY_HASH, self.lowering.names[base])
+            for number, base in enumerate(made)
             if base in read and not isinstance(base, Source)
         }
+
+    @cached_property
+    def _entries(self) -> int:
+        """How many ranks there are: the numbers that follow are free."""
+        return max(port.rank for port in self._ports.values())
 
     @cached_property
     def _lacking(self) -> dict[Want, str]:
         """The ports that read tombstones without a time, and the lanes of these. In compat there are none."""
         found: dict[Want, str] = {}
-        for read in [] if self.lowering.options.compat else self.lowering.reads:
-            if isinstance(read.base, Source) and read.base.lacks_times is not None:
-                want, lanes = read.want.into or read.want, read.base.lacks_times
-                found[want] = lanes if found.get(want, lanes) == lanes else BY_SOURCE
+        for want in [] if self.lowering.options.compat else self._wants:
+            for base in (read.base for read in want.reads):
+                if isinstance(base, Source) and base.lacks_times is not None:
+                    lanes = base.lacks_times
+                    found[want] = lanes if found.get(want, lanes) == lanes else BY_SOURCE
         return found
 
     def _sources(self) -> list[Source]:
         """Every source of the plan, in the order of declaration."""
-        nodes = ancestors(*(end.output.node for end in self.endings))
+        nodes = ancestors(*(end.output.node for end in self.ends))
         return [node for node in nodes if isinstance(node, Source)]
 
-    def _reader(self, read: Read) -> Reader:
+    def _reader(self, want: Want, read: Read, *, counts: bool) -> Reader:
         """Finish a reader. One that counts late changes also knows the ports that receive them."""
-        counting = self.lowering.counting.get(read.want)
+        join = read.side[0] if counts and read.side is not None else None
         return Reader(
-            port=self._ports[read.want],
+            port=self._ports[read],
             node=read.view,
-            schema=self._message_schema(read),
+            schema=self._schemas[want] if want in self._schemas else self._ending_schema(want, read.view),
             key=read.key,
             pointer=read.pointer,
             inputs=read.inputs,
             is_silent=read.is_silent,
             latest_only=read.latest_only,
-            counted_by=read.counted_by,
-            rejecting=() if counting is None else self._rejecting(counting[0]),
+            counted_by=None if join is None else self.lowering.names[join],
+            rejecting=() if join is None else self._rejecting(join),
         )
+
+    @cached_property
+    def _schemas(self) -> dict[Want, pl.Schema]:
+        """The columns of the messages that operators read."""
+        return {
+            want: schema
+            for draft in self._operators
+            for want, schema in zip(draft.inputs, draft.operator.inputs, strict=True)
+        }
+
+    def _ending_schema(self, want: Want, view: Node) -> pl.Schema:
+        """The columns of a view that is an output."""
+        columns = keyed_changes(self.lowering.key_of(view), self.lowering.value_of(view))
+        (result,) = (end.result for end in self.ends if end.want is want)
+        return pl.Schema({**columns, LATEST: pl.Boolean()}) if result and result.latest else columns
 
     def _rejecting(self, node: Node | None) -> tuple[Port, ...]:
         """The ports that receive what the operators of a node drop."""
-        asking = (end for end in self.endings if end.output.rejected)
+        asking = (end for end in self.ends if end.output.rejected)
         return tuple(self._ports[end.want] for end in asking if node in ancestors(end.output.node))
 
     def _alignment(self, readers: dict[Node, list[Reader]]) -> Alignment | None:
@@ -313,20 +350,16 @@ class _Finishing:
         lowering, sources = self.lowering, self._sources()
         if lowering.options.align is None:
             return None
-        entering = [
-            (read.base, read.want, read.is_silent) for read in lowering.reads if isinstance(read.base, Source)
-        ]
-        waiting = [(source, want) for source, want, is_silent in entering if not is_silent]
-        numbers = itertools.count(1 + len(lowering.wants) + len(lowering.made))
+        entering = [(read.base, one) for read, one in self._reading.items() if isinstance(read.base, Source)]
+        numbers = itertools.count(1 + self._entries + len(self.made))
         progress = Port(next(numbers), 0, 1, EVERY_SHARD, "how far the sources are")
         held = []
-        readers.update((source, []) for source in sources)
-        for source, want, is_silent in entering:
-            if is_silent:
-                readers[source].append(self._reading[want])
-        for (source, want), number in zip(waiting, numbers, strict=False):
-            reader, ordered = self._reading[want], source.ordered_by is not None
-            held.append(Held(number, reader.port, reader.schema, ordered))
+        readers.update(
+            (source, [one for of, one in entering if of is source and one.is_silent]) for source in sources
+        )
+        waiting = [(source, one) for source, one in entering if not one.is_silent]
+        for (source, reader), number in zip(waiting, numbers, strict=False):
+            held.append(Held(number, reader.port, reader.schema, source.ordered_by is not None))
             # Records that go to several shards are copied when they leave the buffer, not before.
             route = FOREIGN_HASH if reader.port.route == EVERY_SHARD else reader.port.route
             label = f"{reader.port.label} in order"
@@ -336,19 +369,10 @@ class _Finishing:
         (time,) = lowering.types((Field("time", kind),)).values() if kind else (pl.Int64(),)
         return Alignment(progress, tuple(held), len(sources), time, lowering.options.align.idle_us)
 
-    def _message_schema(self, read: Read) -> pl.Schema:
-        """The columns of a reader's messages: the input of its operator, or the columns of an output."""
-        lowering, want = self.lowering, read.want.into or read.want
-        for draft in lowering.drafts:
-            if want in draft.inputs:
-                return draft.operator.inputs[draft.inputs.index(want)]
-        columns = keyed_changes(lowering.key_of(read.view), lowering.value_of(read.view))
-        return pl.Schema({**columns, LATEST: pl.Boolean()}) if want in lowering.telling_latest else columns
-
     def _rounds(self, alignment: Alignment | None) -> tuple[Round, ...]:
         made = []
         for number in range(1, self.last + 1):
-            drafts = [draft for draft in self.lowering.drafts if draft.round == number]
+            drafts = [draft for draft in self._operators if draft.round == number]
             placed = tuple(map(self._placed, drafts))
             description = self._description(drafts)
             if alignment is not None and number == 1:
@@ -356,31 +380,41 @@ class _Finishing:
                 made.append(Round(number, placed, description, alignment, waiting=self._waiting()))
             else:
                 made.append(Round(number, placed, description))
-        tables = encode(stored_tables(self.lowering.drafts, made, self.lowering.names))
+        tables = encode(stored_tables(self._operators, made, self.lowering.names))
         return tuple(replace(work, tables=tables) for work in made)
 
     def _placed(self, draft: Draft) -> Placed:
         ends = [
             self._ports[end.want]
-            for end in self.endings
-            if end.base in (draft, draft.base) and end.base is not None
+            for end in self.ends
+            if end.sender in (draft, draft.base) and end.sender is not None
         ]
         if draft.base in self._between:
             ends.append(self._between[draft.base])
         if draft.base is not None:
-            ends += [self._ports[want] for want in self.lowering.direct.get(draft.base, ())]
+            ends += [self._ports[want] for want in self._wants if want.directly is draft.base]
         operator = draft.operator
         if draft.base in self.final:
             operator = operator.made_final()
-        elif draft.base in self.thin:
+        elif draft.base in self._thin:
             operator = operator.made_thin()
         targets = tuple(tuple(ends) if want is None else (self._ports[want],) for want in draft.targets)
         inputs = tuple(self._ports[want].number for want in draft.inputs)
-        rejecting, reading = self._rejecting(draft.base), self._reading
-        shown = tuple(reading[want].shown if want in reading else draft.shown for want in draft.inputs)
+        reads = (next(iter(want.reads), None) for want in draft.inputs)
+        shown = tuple(draft.shown if read is None else self._reading[read].shown for read in reads)
         where = "" if draft.base is None else draft.base.where
         lacking = tuple(map(self._lacking.get, draft.inputs))
-        return Placed(draft.name, operator, inputs, targets, draft.copied, rejecting, shown, where, lacking)
+        return Placed(
+            draft.name,
+            operator,
+            inputs,
+            targets,
+            draft.copied,
+            self._rejecting(draft.base),
+            shown,
+            where,
+            lacking,
+        )
 
     def _description(self, drafts: Sequence[Draft]) -> tuple[str, ...]:
         """What the state of a round means: its operators, and every node that they depend on."""
@@ -392,13 +426,13 @@ class _Finishing:
             lines.append(f"operator {draft.name}: {type(draft.operator).__name__}")
             lines += [f"  remembers {spec.name}: {', '.join(spec.schema)}" for spec in draft.operator.traces]
             roots = [draft.base] if draft.base is not None else []
-            roots += [end.output.node for end in self.endings if end.base is draft]
+            roots += [end.output.node for end in self.ends if end.sender is draft]
             lines += self._meanings(roots)
         return tuple(lines)
 
     def _waiting(self) -> tuple[str, ...]:
         """What waits for outputs: sources, and views of them. What waits for operators is in their rounds."""
-        views = [end.output.node for end in self.endings if end.base is None and end.result is not None]
+        views = [end.output.node for end in self.ends if end.sender is None and end.result is not None]
         return tuple(self._meanings([view for view in views if isinstance(base_of(view), Source | Merge)]))
 
     def _meanings(self, nodes: Sequence[Node]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A plan while it is being lowered: the ports that are wanted, what each reads, and the operators placed so far.
+"""What lowering rules return: operators, the ports that they want, and what each port reads. Nothing is numbered yet.
 
 A *base* is a node whose changes physically arrive: a source, or the output of an operator. Selects and filters on
 top of it are a *view*: they are evaluated where the changes are read. Every reader of a view is a port.
@@ -6,14 +6,14 @@ top of it are a *view*: they are evaluated where the changes are read. Every rea
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import polars as pl
 
 from tablestream.operators.operator import Operator
-from tablestream.operators.reduce.ranking import Order
-from tablestream.planner.physical_plan import Inputs, PlanOptions
+from tablestream.operators.reduce.ranking import Order as RowOrder
+from tablestream.planner.physical_plan import Inputs, Output, PlanOptions
 from tablestream.planner.result import Pointer, Result
 from tablestream.runtime.rejections import Shown
 from tablestream.state.changes import NOTHING, foreign_columns, key_columns
@@ -23,6 +23,8 @@ from tablestream.topology.nodes import Fields, ForeignKeyJoin, Node
 from tablestream.topology.streams import ToStream
 
 Types = Callable[[Fields], pl.Schema]
+#: The path from a base, and the role there; of merged streams also the number of the stream.
+Order = tuple[tuple[int, ...], int] | tuple[tuple[int, ...], int, int]
 
 
 def struct_of(columns: pl.Schema) -> pl.Struct:
@@ -30,22 +32,6 @@ def struct_of(columns: pl.Schema) -> pl.Struct:
     return pl.Struct(
         {f"c{number}": kind for number, kind in enumerate(columns.values())} or {NOTHING: pl.Boolean()}
     )
-
-
-@dataclass(eq=False)
-class Want:
-    """A port before it has a number and a rank. `order` decides the rank: the path from its base, and its role there.
-
-    `into`: the port that another of several merged streams goes to. `spread`, `copies`: see `Port`.
-    """
-
-    order: tuple[tuple[int, ...], int] | tuple[tuple[int, ...], int, int]
-    round: int
-    route: str
-    label: str
-    into: Want | None = None
-    spread: int = 1
-    copies: int = 1
 
 
 @dataclass(frozen=True)
@@ -75,9 +61,9 @@ class Ranks:
     ranked: bool = True
 
     @property
-    def order(self) -> Order:
+    def order(self) -> RowOrder:
         """The order of a group's rows. Without ranks, of equal rows the last is the first."""
-        return Order(self.columns, self.descending, newest_first=not self.ranked, keeps_nulls=True)
+        return RowOrder(self.columns, self.descending, newest_first=not self.ranked, keeps_nulls=True)
 
 
 @dataclass(frozen=True)
@@ -122,18 +108,21 @@ class Remembered:
     copies: Copies | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Read:
-    """A port that reads a view, before the columns of its messages are known. The attributes are those of `Reader`."""
+    """A view that a port reads, before the columns of its messages are known. The attributes are those of `Reader`.
 
-    want: Want
+    `order`: as of a `Want`. `side`: the side of a join at which the late changes that it drops are counted.
+    """
+
+    order: Order
     view: Node
     key: Fields
     pointer: Pointer | None
     inputs: Inputs | None
     latest_only: bool
-    counted_by: str | None
-    is_silent: bool = False
+    side: tuple[Node, int] | None
+    is_silent: bool
 
     @property
     def base(self) -> Node:
@@ -141,17 +130,33 @@ class Read:
         return base_of(self.view)
 
 
-@dataclass(frozen=True)
-class Made:
-    """Where the changes of a node appear: after which round, and the columns of their messages."""
+@dataclass(frozen=True, eq=False)
+class Want:
+    """A port before it has a number and a rank. `order` decides the rank: the path from its base, and its role there.
 
+    `spread`, `copies`: see `Port`. `reads`: the views that it reads, several for merged streams. `directly`: the node
+    whose operator sends to it what it emits, with no expressions in between.
+    """
+
+    order: Order
     round: int
-    result: Result
+    route: str
+    label: str
+    spread: int = 1
+    copies: int = 1
+    reads: tuple[Read, ...] = ()
+    directly: Node | None = None
+
+    @property
+    def senders(self) -> Iterator[Node]:
+        """The bases that send to it."""
+        yield from (read.base for read in self.reads)
+        yield from () if self.directly is None else (self.directly,)
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Draft:
-    """An operator before its readers are known.
+    """An operator before its ports are numbered.
 
     `targets`: where each of its outputs goes; None: to the readers of `base`. `remembers`: the tables that it stores.
     `copied`: whether every shard has a copy of the table that it looks rows up in. `shown`: the columns of what comes
@@ -162,21 +167,54 @@ class Draft:
     name: str
     round: int
     operator: Operator
-    inputs: list[Want]
+    inputs: Sequence[Want]
     targets: tuple[Want | None, ...] = (None,)
     remembers: tuple[Remembered, ...] = ()
     copied: bool = False
     shown: Shown | None = None
 
 
-@dataclass
+@dataclass(frozen=True)
+class Made:
+    """What a rule makes of a node: its operators, after which round its changes appear, and their columns.
+
+    `events`: the ports of its transactions' gate that read its events.
+    """
+
+    round: int
+    result: Result
+    drafts: tuple[Draft, ...] = ()
+    events: tuple[Want, ...] = ()
+
+    @property
+    def senders(self) -> Iterator[Node]:
+        """The bases that its operators read."""
+        return (base for draft in self.drafts for want in draft.inputs for base in want.senders)
+
+
+@dataclass(frozen=True)
+class End:
+    """An output before its port is numbered.
+
+    `sender` is the operator that sends to it or its `Upsert`. It is None if the port reads a view or rejected records.
+    """
+
+    output: Output
+    want: Want
+    sender: Node | Draft | None
+    result: Result | None
+
+    @property
+    def memory(self) -> tuple[Draft, ...]:
+        """The operator that remembers its rows, if there is one."""
+        return (self.sender,) if isinstance(self.sender, Draft) else ()
+
+
+@dataclass(frozen=True)
 class Lowering:
-    """The plan while it is being lowered; `place` places the operators of a base.
+    """What rules ask of the plan that is lowered. `place` is the rule of a base; `made` keeps what the rules returned.
 
     `knowing`: the filters that know the old row in compat mode. `columns`: what each join needs of its sides.
-    `telling_latest`: the outputs of versioned tables that read a view.
-    `direct`: the ports that read a base's changes as its operator emits them. `counting`: where late changes of a
-    side of a join are counted. A join that is also part of another operator counts them once.
     """
 
     options: PlanOptions
@@ -184,20 +222,27 @@ class Lowering:
     names: dict[Node, str]
     knowing: set[Node]
     place: Callable[[Lowering, Node], Made]
-    columns: dict[tuple[Node, int], tuple[bool, ...]] = field(default_factory=dict)
-    wants: list[Want] = field(default_factory=list)
-    reads: list[Read] = field(default_factory=list)
-    drafts: list[Draft] = field(default_factory=list)
-    direct: dict[Node, list[Want]] = field(default_factory=dict)
-    telling_latest: set[Want] = field(default_factory=set)
+    columns: dict[tuple[Node, int], tuple[bool, ...]]
     made: dict[Node, Made] = field(default_factory=dict)
-    counting: dict[Want, tuple[Node, int]] = field(default_factory=dict)
 
     def produce(self, base: Node) -> int:
-        """Place the operator of a base and everything upstream of it; return the round in which its changes appear."""
+        """Place the operators of a base and everything upstream of it; return the round in which its changes appear."""
         if base not in self.made:
             self.made[base] = self.place(self, base)
         return self.made[base].round
+
+    def produce_stream(self, view: Node) -> int:
+        """Place the operators of a stream or a table; return the last round in which some of its records appear."""
+        return max(self.produce(base_of(way)) for way, _ in ways(view))
+
+    def upstream(self, bases: Iterable[Node], found: dict[Node, Made] | None = None) -> dict[Node, Made]:
+        """Return what was made of bases and of everything upstream of them, which comes first."""
+        found = {} if found is None else found
+        for base in bases:
+            if base in self.made and base not in found:
+                self.upstream(self.made[base].senders, found)
+                found[base] = self.made[base]
+        return found
 
     def read(
         self,
@@ -210,25 +255,17 @@ class Lowering:
         latest_only: bool = False,
         side: tuple[Node, int] | None = None,
         is_silent: bool = False,
-    ) -> None:
-        """Record that a port reads a view. The input of the port's operator gives the columns of its messages.
+    ) -> Want:
+        """Return a port that also reads a view. The input of its operator gives the columns of its messages.
 
         `latest_only`: drop late changes of a versioned table. `side`: drop them and count them at the join of which the
         view is a side. `is_silent`: see `Reader`.
         """
-        self.wants.append(want)
         dropped = history_of(view) is not None and (latest_only or side is not None)
         dropped |= any(isinstance(step, ToStream) and step.latest_only for step in view_path(view))
-        counted = None
-        if dropped and side is not None and side not in self.counting.values():
-            self.counting[want] = side
-            counted = self.names[side[0]]
-        self.reads.append(Read(want, view, key, pointer, inputs, dropped, counted, is_silent))
-
-    def read_directly(self, base: Node, want: Want) -> None:
-        """Record that a port reads what an operator emits, with no expressions in between."""
-        self.wants.append(want)
-        self.direct.setdefault(base, []).append(want)
+        counted = side if dropped else None
+        read = Read(want.order, view, key, pointer, inputs, dropped, counted, is_silent)
+        return replace(want, reads=(*want.reads, read))
 
     def read_stream(
         self,
@@ -240,23 +277,19 @@ class Lowering:
         *,
         is_silent: bool = False,
         latest_only: bool = False,
-    ) -> None:
-        """Record that a port reads a stream, on every path that its records take. A table has only one path.
+    ) -> Want:
+        """Return a port that reads a stream, on every path that its records take. A table has only one path.
 
         The order of `want` describes the path from the view upwards.
         """
         above, side = want.order[:2]
+        reads: list[Read] = []
         for number, (way, path) in enumerate(ways(view)):
-            order = ((*path, *above), side, number)
-            if number:
-                further = replace(want, order=order, into=want)
-            else:
-                want.order, further = order, want
-            self.read(way, further, key, pointer, inputs, is_silent=is_silent, latest_only=latest_only)
-
-    def produce_stream(self, view: Node) -> int:
-        """Place the operators of a stream or a table; return the last round in which some of its records appear."""
-        return max(self.produce(base_of(way)) for way, _ in ways(view))
+            here = replace(want, order=((*path, *above), side, number))
+            reads += self.read(
+                way, here, key, pointer, inputs, is_silent=is_silent, latest_only=latest_only
+            ).reads
+        return replace(want, reads=tuple(reads))
 
     def keys(self, fields: Fields, names: tuple[str, ...]) -> pl.Schema:
         """Key columns and their dtypes."""

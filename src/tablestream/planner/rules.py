@@ -6,7 +6,6 @@ The rules of joins and groups are in `join_rules` and `group_rules`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from tablestream.errors import PlanError
@@ -90,12 +89,10 @@ def _kept(lowering: Lowering, node: ToStream | Materialize) -> Made:
     versions = VersionedTable(keys, value, node.history_us, forgetful=lowering.options.compat)
     history = History(node.history_us, lowering.names[node])
     remembers = (Remembered(node, (versions.traces[0].name,), node.key, history=history),)
-    result = Result.computed(node, latest=True)
     if not minimal:
+        result = Result.computed(node, latest=True)
         return _reading(lowering, node, versions, "rows", remembers=remembers, result=result)
-    return Made(
-        _versions_of_rows(lowering, node, Upsert(keys, value, minimal=True), versions, remembers), result
-    )
+    return _versions_of_rows(lowering, node, Upsert(keys, value, minimal=True), versions, remembers)
 
 
 def _versions_of_rows(
@@ -104,16 +101,16 @@ def _versions_of_rows(
     rows: Upsert,
     versions: VersionedTable,
     remembers: tuple[Remembered, ...],
-) -> int:
+) -> Made:
     """The versions of a filtered table. The row that arrived last decides what is a change, whatever its time."""
     name, first = lowering.names[node], 1 + lowering.produce(base_of(node.parent))
     read = Want(((*path_from_base(node.parent), node.serial), 0), first, KEY_HASH, f"{name}[rows]")
     changes = Want(((node.serial,), 1), first + 1, KEY_HASH, f"{name}[changes]")
-    lowering.read(node.parent, read, node.key)
-    lowering.wants.append(changes)
-    lowering.drafts.append(Draft(node, f"{name}/rows", first, rows, [read], (changes,)))
-    lowering.drafts.append(Draft(node, name, first + 1, versions, [changes], remembers=remembers))
-    return first + 1
+    drafts = (
+        Draft(node, f"{name}/rows", first, rows, [lowering.read(node.parent, read, node.key)], (changes,)),
+        Draft(node, name, first + 1, versions, [changes], remembers=remembers),
+    )
+    return Made(first + 1, Result.computed(node, latest=True), drafts)
 
 
 def _reorder(lowering: Lowering, node: Reorder) -> Made:
@@ -138,48 +135,53 @@ def _deduplicate(lowering: Lowering, node: Deduplicate) -> Made:
 
 
 def _transactions(lowering: Lowering, node: Transactions) -> Made:
-    """Release whole transactions, in one shard. `_held` adds the tables."""
+    """Release whole transactions, in one shard: read how they end, and the events of the plan's tables."""
     number, name = 1 + lowering.produce_stream(node.parent), lowering.names[node]
     ends = Want(((node.serial,), 0), number, FOREIGN_HASH, f"{name}[ends]")
-    lowering.read_stream(node.parent, ends, ())
-    lowering.drafts.append(Draft(node, name, number, TransactionGate(node.timeout_us), [ends]))
-    return Made(number, Result.computed(node))
+    inputs, tables = [lowering.read_stream(node.parent, ends, ())], list[str]()
+    for one in lowering.names:
+        if isinstance(one, Captured) and one.transactions is node and one.table not in tables:
+            events = Want(_events(one), number, FOREIGN_HASH, f"{name}[{lowering.names[one]}]")
+            inputs.append(lowering.read(one.parent, events, one.key, inputs=Inputs((), ())))
+            tables.append(one.table)
+    gate = Draft(node, name, number, TransactionGate(node.timeout_us, tuple(tables)), inputs)
+    return Made(number, Result.computed(node), (gate,))
 
 
-def _held(lowering: Lowering, node: Captured, gate: Transactions) -> tuple[int, list[Want]]:
-    """Let the changes of a table wait for their transactions; return where they appear, and the ports they go to."""
+def _events(node: Captured) -> tuple[tuple[int], int]:
+    """The order of the port at which the gate of its transactions reads a table's events."""
+    return (node.serial,), 3
+
+
+def _held(
+    lowering: Lowering, node: Captured, gate: Transactions
+) -> tuple[int, list[Want], tuple[Draft, ...]]:
+    """Let the changes of a table wait for their transactions.
+
+    Returns
+    -------
+    tuple of int, list of Want, and tuple of Draft
+        Where the changes appear, the ports they go to, and the operator at which they wait.
+    """
     number, name = 1 + lowering.produce(gate), lowering.names[node]
-    draft = next(one for one in lowering.drafts if one.base is gate)
-    assert isinstance(draft.operator, TransactionGate)  # noqa: S101
-    if node.table not in draft.operator.tables:  # a plan may have a table twice
-        events = Want(((node.serial,), 3), draft.round, FOREIGN_HASH, f"{lowering.names[gate]}[{name}]")
-        draft.inputs.append(events)
-        draft.operator = replace(draft.operator, tables=(*draft.operator.tables, node.table))
-        lowering.read(node.parent, events, node.key, inputs=Inputs((), ()))
     changes = Want(((node.serial,), 4), number, KEY_HASH, f"{name}[held changes]")
     controls = Want(((node.serial,), 5), number, EVERY_SHARD, f"{name}[held controls]")
-    releases = Want(((node.serial,), 6), number, EVERY_SHARD, f"{name}[releases]")
-    for want in (changes, controls):
-        lowering.read(node.parent, want, node.key)
-    lowering.read_directly(gate, releases)
+    releases = Want(((node.serial,), 6), number, EVERY_SHARD, f"{name}[releases]", directly=gate)
+    inputs = [*(lowering.read(node.parent, want, node.key) for want in (changes, controls)), releases]
     targets = (
         Want(((node.serial,), 0), number + 1, KEY_HASH, f"{name}[changes]"),
         Want(((node.serial,), 1), number + 1, FOREIGN_HASH, f"{name}[controls]"),
     )
-    lowering.wants += targets
     held = HeldChanges(lowering.key_of(node), lowering.value_of(node))
-    lowering.drafts.append(Draft(node, f"{name}/held", number, held, [changes, controls, releases], targets))
-    return number, list(targets)
+    return number, list(targets), (Draft(node, f"{name}/held", number, held, inputs, targets),)
 
 
-def _unheld(lowering: Lowering, node: Captured) -> tuple[int, list[Want]]:
+def _unheld(lowering: Lowering, node: Captured) -> tuple[int, list[Want], tuple[Draft, ...]]:
     """Read the changes of a table; what concerns all rows goes to every shard."""
     number, name = lowering.produce(node.parent), lowering.names[node]
     changes = Want(((node.serial,), 0), number + 1, KEY_HASH, f"{name}[changes]")
     controls = Want(((node.serial,), 1), number + 1, EVERY_SHARD, f"{name}[controls]")
-    for want in (changes, controls):
-        lowering.read(node.parent, want, node.key)
-    return number, [changes, controls]
+    return number, [lowering.read(node.parent, want, node.key) for want in (changes, controls)], ()
 
 
 def _captured(lowering: Lowering, node: Captured) -> Made:
@@ -192,7 +194,9 @@ def _captured(lowering: Lowering, node: Captured) -> Made:
             where=node.where,
         )
     gate, name = node.transactions, lowering.names[node]
-    last, reads = _unheld(lowering, node) if gate is None else _held(lowering, node, gate)
+    last, reads, held = _unheld(lowering, node) if gate is None else _held(lowering, node, gate)
+    gates = () if gate is None else lowering.made[gate].drafts
+    events = tuple(want for one in gates for want in one.inputs if want.order == _events(node))
     keys, value = lowering.key_of(node), lowering.value_of(node)
     columns = tuple(one.name for one in node.value)
     # In a whole transaction the place of a truncate is known, whatever its topic partition.
@@ -202,14 +206,16 @@ def _captured(lowering: Lowering, node: Captured) -> Made:
     shown = Shown(key_columns(len(node.key)), *names)
     if not node.follows_moves:
         remembers = (Remembered(node, (table.traces[0].name,), node.key),)
-        lowering.drafts.append(Draft(node, name, last + 1, table, reads, remembers=remembers, shown=shown))
-        return Made(last + 1, Result.computed(node))
+        whole = Draft(node, name, last + 1, table, reads, remembers=remembers, shown=shown)
+        return Made(last + 1, Result.computed(node), (*held, whole), events)
     rows = Want(((node.serial,), 2), last + 2, FOREIGN_HASH, f"{name}[moved]")
-    lowering.wants.append(rows)
-    lowering.drafts.append(Draft(node, name, last + 1, table, reads, (rows,), shown=shown))
     moved = MovedRows(keys, struct_of(lowering.types(node.value)), columns)
-    lowering.drafts.append(Draft(node, f"{name}/moved", last + 2, moved, [rows], shown=shown))
-    return Made(last + 2, Result.computed(node))
+    drafts = (
+        *held,
+        Draft(node, name, last + 1, table, reads, (rows,), shown=shown),
+        Draft(node, f"{name}/moved", last + 2, moved, [rows], shown=shown),
+    )
+    return Made(last + 2, Result.computed(node), drafts, events)
 
 
 def _flat_map(lowering: Lowering, node: FlatMap) -> Made:
@@ -235,11 +241,10 @@ def _elements(lowering: Lowering, node: FlatMap) -> Made:
             where=node.where,
         )
     rows = Want(((*path_from_base(node.parent), node.serial), 0), number, KEY_HASH, f"{name}[rows]")
-    lowering.read(node.parent, rows, node.parent.key, latest_only=True)
+    reads = [lowering.read(node.parent, rows, node.parent.key, latest_only=True)]
     keys, arrays = lowering.key_of(node.parent), lowering.value_of(node.parent)
     operator = Elements(keys, arrays, lowering.value_of(node), takes_apart=node.takes_apart)
-    lowering.drafts.append(Draft(node, name, number, operator, [rows]))
-    return Made(number, Result.computed(node))
+    return Made(number, Result.computed(node), (Draft(node, name, number, operator, reads),))
 
 
 def _to_table(lowering: Lowering, node: ToTable) -> Made:
@@ -274,9 +279,9 @@ def _reading(
     number, name = 1 + lowering.produce_stream(node.parent), lowering.names[node]
     want = Want(((node.serial,), 0), number, route, f"{name}[{read}]")
     latest_only = isinstance(node, ToStream) and node.latest_only
-    lowering.read_stream(node.parent, want, node.key, latest_only=latest_only)
-    lowering.drafts.append(Draft(node, name, number, operator, [want], remembers=remembers))
-    return Made(number, result or Result.computed(node))
+    reads = [lowering.read_stream(node.parent, want, node.key, latest_only=latest_only)]
+    draft = Draft(node, name, number, operator, reads, remembers=remembers)
+    return Made(number, result or Result.computed(node), (draft,))
 
 
 _PLACE: dict[type[Node], Callable[[Lowering, Any], Made]] = {
@@ -301,5 +306,5 @@ _PLACE: dict[type[Node], Callable[[Lowering, Any], Made]] = {
 
 
 def place(lowering: Lowering, base: Node) -> Made:
-    """Place the operators of a base and everything upstream of it; return where its changes appear."""
+    """Place the operators of a base and everything upstream of it."""
     return _PLACE[type(base)](lowering, base)

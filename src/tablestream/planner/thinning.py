@@ -12,23 +12,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tablestream.planner.lowering import Draft, Lowering, Want
-from tablestream.planner.physical_plan import Output
+from tablestream.planner.lowering import Draft, End, Want
 from tablestream.topology.graph import ancestors
 from tablestream.topology.nodes import Aggregate, Node, Top
 
 
-def thinned(lowering: Lowering, ending: Sequence[tuple[Output, Want, Node | Draft | None]]) -> set[Node]:
-    """Return the bases whose operators may leave out rows; in compat every change counts.
-
-    `ending`: the outputs, each with its port and what sends to it.
-    """
-    if lowering.options.compat:
-        return set()
-    readers = _Readers(lowering, ending)
+def thinned(drafts: Sequence[Draft], ends: Sequence[End]) -> set[Node]:
+    """Return the bases whose operators may leave out rows."""
+    readers = _Readers(drafts, ends)
     thin: set[Node] = set()
-    for draft in lowering.drafts:  # those upstream come first
-        able = isinstance(draft.base, Aggregate | Top) or readers.reads_any(draft, thin)
+    for draft in drafts:  # those upstream come first
+        reads = (read.base for want in draft.inputs for read in want.reads)
+        able = isinstance(draft.base, Aggregate | Top) or not thin.isdisjoint(reads)
         if draft.base is not None and draft.operator.can_be_thin and able and readers.take_last(draft.base):
             thin.add(draft.base)
     return thin
@@ -38,28 +33,24 @@ def thinned(lowering: Lowering, ending: Sequence[tuple[Output, Want, Node | Draf
 class _Readers:
     """Follows changes from the operators that emit them to the outputs."""
 
-    lowering: Lowering
-    ending: Sequence[tuple[Output, Want, Node | Draft | None]]
+    drafts: Sequence[Draft]
+    ends: Sequence[End]
     known: dict[Node, bool] = field(default_factory=dict)
 
     @cached_property
     def _rejecting(self) -> set[Node]:
         """The nodes of which an output shows what they drop."""
-        return {node for output, _, _ in self.ending if output.rejected for node in ancestors(output.node)}
+        return {node for end in self.ends if end.output.rejected for node in ancestors(end.output.node)}
 
     @cached_property
     def _reading(self) -> dict[Want, Draft]:
         """The operator that reads each port."""
-        return {want: draft for draft in self.lowering.drafts for want in draft.inputs}
+        return {want: draft for draft in self.drafts for want in draft.inputs}
 
     @cached_property
-    def _outputs(self) -> dict[Want, Output]:
+    def _outputs(self) -> dict[Want, End]:
         """The output that each port is of."""
-        return {want: output for output, want, _ in self.ending}
-
-    def reads_any(self, draft: Draft, bases: set[Node]) -> bool:
-        """Whether an operator reads one of some bases."""
-        return any(read.base in bases for read in self.lowering.reads if read.want in draft.inputs)
+        return {end.want: end for end in self.ends}
 
     def take_last(self, base: Node) -> bool:
         """Whether all that read what a base emits need only the last change of each key."""
@@ -69,18 +60,17 @@ class _Readers:
 
     def _ports(self, base: Node) -> Iterator[Want]:
         """The ports to which a base sends."""
-        yield from (want for _, want, sender in self.ending if sender is base)
-        yield from (read.want.into or read.want for read in self.lowering.reads if read.base is base)
-        yield from self.lowering.direct.get(base, ())
+        yield from (end.want for end in self.ends if end.sender is base)
+        yield from (want for want in (*self._reading, *self._outputs) if base in want.senders)
 
     def _takes_last(self, want: Want) -> bool:
         """Whether what reads a port, and all that reads its results, needs only the last change of each key."""
         if want in self._outputs:
-            return self._outputs[want].final
+            return self._outputs[want].output.final
         draft = self._reading[want]
         own = [target for target in draft.targets if target is not None]
         if draft.base is None:  # the memory of an output
-            own += [ends for _, ends, sender in self.ending if sender is draft]
+            own += [end.want for end in self.ends if end.sender is draft]
         if not (draft.operator.takes_last and all(map(self._takes_last, own))):
             return False
         return draft.base is None or None not in draft.targets or self.take_last(draft.base)
