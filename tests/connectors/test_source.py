@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import tablestream as ts
-from tablestream.connectors.source import noted_origin, own_columns
+from tablestream.connectors.source import located, noted_origin, own_columns
 from tablestream.errors import ArgumentError
 from tablestream.spark.origins import origin_of
 
@@ -25,7 +25,7 @@ ORIGIN = ts.Origin(
 
 
 def test_the_expressions_read_the_column_whatever_it_is_called() -> None:
-    found = ORIGIN.at("a `b`")
+    found = located(ORIGIN, "a `b`")
     assert found.partition == ("`a ``b```.log", "upper(`a ``b```.log)")
     assert (found.position, found.tombstone) == ("`a ``b```.`at`", "`a ``b```.gone = 1")
     assert (found.time, found.remedy, found.column) == (None, "Ask.", "a `b`")
@@ -35,9 +35,9 @@ def test_an_origin_stays_with_its_column(spark: SparkSession) -> None:
     rows = spark.range(1).select("id", F.struct(F.lit("x").alias("log")).alias("_mine"))
     frame = ts.with_origin(rows, "_mine", ORIGIN)
     assert own_columns(frame) == ["id"]
-    assert noted_origin(frame.schema) == ORIGIN.at("_mine")
+    assert noted_origin(frame.schema) == located(ORIGIN, "_mine")
     moved = frame.withColumnRenamed("_mine", "other").filter("id > 3").withColumn("n", F.lit(1))
-    assert origin_of(moved) == ORIGIN.at("other")
+    assert origin_of(moved) == located(ORIGIN, "other")
     assert noted_origin(frame.drop("_mine").schema) is None
 
 
@@ -45,7 +45,7 @@ def test_of_two_sources_in_a_frame_the_one_that_knows_the_places_counts(spark: S
     texts = ts.Origin(malformed="{}", on_malformed="drop")
     rows = spark.range(1).select(F.lit("").alias("text"), F.struct(F.lit("x").alias("log")).alias("_mine"))
     both = ts.with_origin(ts.with_origin(rows, "text", texts), "_mine", ORIGIN)
-    assert noted_origin(both.schema) == ORIGIN.at("_mine")
+    assert noted_origin(both.schema) == located(ORIGIN, "_mine")
     assert own_columns(both) == []
 
 

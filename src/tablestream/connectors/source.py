@@ -32,6 +32,7 @@ UNREADABLE = "Fix the file, or read it with tablestream.from_files and mode='dro
 
 _METADATA, _ORIGIN = "tablestream", "origin"
 _HERE = "{}"
+_EXPRESSIONS = ("position", "time", "written_at", "tombstone", "malformed", "captured", "timeless", "written")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,27 +105,6 @@ class Origin:
                 f"on_malformed={self.on_malformed!r} is not known.", hint="Choose 'fail', 'drop' or 'keep'."
             )
 
-    def at(self, column: str) -> Origin:
-        """Return the same origin for a column of this name."""
-        here = quoted(column)
-        texts = {name: text.replace(_HERE, here) for name, text in self._expressions.items()}
-        parts = None if self.partition is None else tuple(one.replace(_HERE, here) for one in self.partition)
-        return replace(self, column=column, partition=parts, **texts)  # type: ignore[arg-type]
-
-    @property
-    def _expressions(self) -> dict[str, str]:
-        names = (
-            "position",
-            "time",
-            "written_at",
-            "tombstone",
-            "malformed",
-            "captured",
-            "timeless",
-            "written",
-        )
-        return {name: text for name in names if (text := getattr(self, name)) is not None}
-
 
 def with_origin(frame: DataFrame, column: str, origin: Origin) -> DataFrame:
     """Return a frame that says where its rows come from, for `table` and `stream`.
@@ -173,8 +153,25 @@ def noted_origin(schema: StructType) -> Origin | None:
     found = list[Origin]()
     for column, note in all_noted(schema, _ORIGIN).items():
         parts = {"partition": tuple(note["partition"])} if "partition" in note else {}
-        found.append(Origin(**{**note, **parts}).at(column))
+        found.append(located(Origin(**{**note, **parts}), column))
     return next((one for one in found if one.partition is not None), found[0] if found else None)
+
+
+def located(origin: Origin, column: str) -> Origin:
+    """Return the same origin for a column of this name."""
+    here = quoted(column)
+    texts = {
+        name: text.replace(_HERE, here)
+        for name in _EXPRESSIONS
+        if (text := getattr(origin, name)) is not None
+    }
+    parts = None if origin.partition is None else tuple(one.replace(_HERE, here) for one in origin.partition)
+    return replace(origin, column=column, partition=parts, **texts)
+
+
+def marks_of(origin: Origin) -> tuple[str, ...]:
+    """The names of the columns that tell a source partition; none: the order is that of Spark's tasks."""
+    return tuple(f"__mark{number}" for number in range(len(origin.partition or ())))
 
 
 def own_columns(frame: DataFrame) -> list[str]:

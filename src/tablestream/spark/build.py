@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.connectors import sink
+from tablestream.connectors.source import marks_of
 from tablestream.operators.operator import filled_of
 from tablestream.operators.upsert import OLD
 from tablestream.planner.physical_plan import Between, Ending, Inputs, PhysicalPlan, Reader
@@ -185,7 +186,7 @@ class Builder(Generic[Blobs]):
         rejecting, first = self._plan.rejecting(source), entering.is_bootstrap
         # In compat a tombstone without a time is dropped.
         time = ("__time", "__timeless", "__ts", *(() if self._plan.options.compat else ("__own",)))
-        place = (*time, "__null_key", "__malformed", *given.mark_columns, "__position", "__row")
+        place = (*time, "__null_key", "__malformed", *marks_of(given.origin), "__position", "__row")
         order = [name for name in place if name in entering.frame.columns]
         order += ["__key_json", "__record"] if rejecting else []
         order += [name for name in (*SAYING, FAILED_KEY, FAILED_RECORD) if name in entering.frame.columns]

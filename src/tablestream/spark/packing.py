@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from tablestream.base.time_zones import in_utc
-from tablestream.connectors.source import Origin
+from tablestream.connectors.source import Origin, marks_of
 from tablestream.errors import MalformedRecordError, OrderError
 from tablestream.operators.calendar import FIRST_US, LAST_US
 from tablestream.operators.events import bools, ints
@@ -196,8 +196,7 @@ class SourcePacker:
         drops = Drops(self.rules)
         places: _FirstPlaces | _Places = _FirstPlaces(self.ordered)
         if not self.bootstrap:
-            marks = tuple(f"__mark{number}" for number in range(len(self.origin.partition or ())))
-            places = _Places(self.name, self.number, marks, self.ordered)
+            places = _Places(self.name, self.number, marks_of(self.origin), self.ordered)
         for table in _gathered(batches):
             checked = checked_texts(in_utc(table), self.name)
             frame = places.put(frame_of(checked).with_columns(_TIME_THERE_IS))

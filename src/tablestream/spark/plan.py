@@ -121,7 +121,7 @@ def _check_alignable(sources: Sequence[Source]) -> None:
     """Refuse alignment if a source has no positions, or its order has no largest value."""
     for source in sources:
         assert isinstance(source.frame, SourceFrame)  # noqa: S101 - the handles make it
-        if not source.frame.marks:
+        if not source.frame.origin.partition:
             raise ArgumentError(
                 f"align= needs the position of a record in its source, and '{source.name}' has none.",
                 hint="Read the records from files or from Kafka, or omit align=.",

@@ -41,7 +41,7 @@ from pyspark.sql import types as T
 from tablestream.base.calling import warn
 from tablestream.connectors import sink
 from tablestream.connectors.json_text import json_options
-from tablestream.connectors.source import OF_PARQUET, OF_VALUE, Origin, all_noted, own_columns
+from tablestream.connectors.source import OF_PARQUET, OF_VALUE, Origin, all_noted, marks_of, own_columns
 from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, ReservedNameError
 from tablestream.operators.calendar import FIRST_US, LAST_US
 from tablestream.operators.captured.capture import OF_ROWS, PREIMAGE, READ, UPSERT
@@ -135,16 +135,6 @@ class SourceFrame:
     def deduplicates(self) -> bool:
         """Whether records may be there twice, and say so."""
         return "__writer" in self.columns
-
-    @property
-    def marks(self) -> int:
-        """The number of mark columns; 0: the order is that of Spark's tasks."""
-        return len(self.origin.partition or ())
-
-    @property
-    def mark_columns(self) -> list[str]:
-        """The names of the mark columns."""
-        return [f"__mark{number}" for number in range(self.marks)]
 
     def described(self, records: DataFrame, now: Column) -> DataFrame:
         """The columns above for rows of the user's frame, or of one like it, which arrive at a time.
@@ -307,7 +297,7 @@ def source_of_frame(df: DataFrame, said: SourceSpec) -> tuple[Source, Analysed |
 
 def _said(origin: Origin) -> dict[str, Column]:
     """The columns with what the source says of its rows."""
-    texts = {f"__mark{number}": mark for number, mark in enumerate(origin.partition or ())}
+    texts = dict(zip(marks_of(origin), origin.partition or (), strict=True))
     if origin.written is not None:
         place = f"concat_ws(char(9), {', '.join((*texts.values(), f'{origin.written}.writer'))})"
         texts["__writer"] = guarded(f"{origin.written} IS NOT NULL", place)
