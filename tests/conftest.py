@@ -47,6 +47,9 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{QUICK_JAVA} {KEPT_CLASSES}")
 if has_spark_home():
     os.environ.setdefault("SPARK_HOME", str(SPARK_HOME))
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
+# Where this is set, each of the many Pythons that Spark starts compiles all modules anew, and pytest all tests.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 os.environ["TZ"] = "UTC"  # collect() turns timestamps into this process's local time
