@@ -5,16 +5,18 @@ from __future__ import annotations
 from decimal import Decimal
 from pathlib import Path
 from shutil import rmtree
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrameWriter
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 import tablestream as ts
+from tablestream.connectors.delta.by_spark import TXN_APP_ID, TXN_VERSION, SparkTable
 from tablestream.connectors.delta.marks import DeltaMark, last_mark
-from tablestream.connectors.delta.sink import TXN_APP_ID, TXN_VERSION, DeltaMode, DeltaSink, to_delta
+from tablestream.connectors.delta.sink import DeltaMode, DeltaSink, DeltaWriter, to_delta
 from tablestream.connectors.marks import Moment
 from tablestream.connectors.sink import CHANGE_COLUMNS
 from tablestream.errors import ArgumentError, PlanError, SessionSettingError, TargetError
@@ -48,9 +50,15 @@ class Target:
         return len(list(Path(self.sink.path, "_delta_log").glob("*.json")))
 
 
+@pytest.fixture(params=["delta-rs", "spark"])
+def writer(request: pytest.FixtureRequest) -> DeltaWriter:
+    chosen: DeltaWriter = request.param
+    return chosen
+
+
 @pytest.fixture
-def table(delta_spark: SparkSession, tmp_path: Path) -> Target:
-    return Target(delta_spark, to_delta(tmp_path / "table"))
+def table(delta_spark: SparkSession, tmp_path: Path, writer: DeltaWriter) -> Target:
+    return Target(delta_spark, to_delta(tmp_path / "table", writer=writer))
 
 
 def test_table_is_made_changed_and_deleted_from(table: Target) -> None:
@@ -104,7 +112,7 @@ def test_empty_micro_batch_makes_the_table_and_then_commits_only_its_mark(table:
     assert table.read().columns == ["k1", "k.2", "v"]
     table.write(changes(table.spark, 1), 1)
     assert (table.commits(), table.rows()) == (2, [])
-    assert last_mark(table.spark, table.sink.path, "q") == DeltaMark("q", 1, "", "tablestream/q")
+    assert last_mark(SparkTable(table.spark, table.sink.path), "q") == DeltaMark("q", 1, "", "tablestream/q")
 
 
 def test_before_images_are_passed_over(table: Target) -> None:
@@ -291,14 +299,17 @@ def test_a_table_of_an_older_version_goes_on(
     with pytest.raises(TargetError, match="has another micro-batch 5"):
         sink.at(Moment(6, "q", "p6", "copied")).settle(delta_spark, none, lambda: older)
     delta_spark.sql(f"RESTORE TABLE delta.`{sink.path}` TO VERSION AS OF 0")
-    assert last_mark(delta_spark, sink.path, "q") is None
+    assert last_mark(SparkTable(delta_spark, sink.path), "q") is None
 
 
-def test_delta_itself_refuses_a_log_of_another_type(delta_spark: SparkSession, tmp_path: Path) -> None:
-    log = Target(delta_spark, to_delta(tmp_path / "log", mode="changes"))
+@pytest.mark.parametrize(("by", "error"), [("spark", AnalysisException), ("delta-rs", PlanError)])
+def test_a_log_of_another_type_is_refused(
+    delta_spark: SparkSession, tmp_path: Path, by: DeltaWriter, error: type[Exception]
+) -> None:
+    log = Target(delta_spark, to_delta(tmp_path / "log", mode="changes", writer=by))
     log.write(changes(delta_spark, 0, (1, "a", "x")), 0)
     wider = changes(delta_spark, 1, (1, "a", "x")).withColumn("k1", F.lit(2**40))
-    with pytest.raises(AnalysisException, match="Failed to merge fields 'k1'"):
+    with pytest.raises(error, match="k1"):
         log.write(wider, 1)
 
 
@@ -430,27 +441,27 @@ def test_the_setting_for_the_tasks_that_list_files_is_that_of_shuffles(
     if chosen is not None:
         session.conf.set(listing, chosen)
     seen = []
-    append = DeltaSink._append
+    write = DataFrameWriter.save
 
-    def spy(self: DeltaSink, rows: DataFrame, said: DeltaMark, *, creates: bool = False) -> None:
+    def spy(self: DataFrameWriter, *given: Any) -> None:
         seen.append(session.conf.get(listing))
-        append(self, rows, said, creates=creates)
+        write(self, *given)
 
-    monkeypatch.setattr(DeltaSink, "_append", spy)
-    table = Target(session, to_delta(tmp_path / "table"))
+    monkeypatch.setattr(DataFrameWriter, "save", spy)
+    table = Target(session, to_delta(tmp_path / "table", writer="spark"))
     table.write(changes(session, 0, (1, "a", "x")), 0)
     assert seen == [expected]
     assert session.conf.get(listing, None) == chosen
 
 
 def test_session_without_delta_is_refused(delta_spark: SparkSession) -> None:
-    to_delta("out").check(delta_spark, ())
+    to_delta("out", writer="spark").check(delta_spark, ())
     other = delta_spark.newSession()
     other.conf.set("spark.sql.catalog.spark_catalog", "another")
     with pytest.raises(
         SessionSettingError, match=r"spark\.sql\.catalog\.spark_catalog is not set"
     ) as refused:
-        to_delta("out").check(other, ())
+        to_delta("out", writer="spark").check(other, ())
     _, code = refused.value.hint.split(":\n", 1)
     lines, _ = code.rsplit("\n", 1)
     compile(lines, "program.py", "exec")

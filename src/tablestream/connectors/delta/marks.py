@@ -10,24 +10,17 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
-
-from pyspark.errors import AnalysisException
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tablestream.connectors.marks import Mark, Moment
 from tablestream.connectors.small_texts import json_object
-from tablestream.connectors.spark_place import full_path, no_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pyspark.sql import Row, SparkSession
-
 #: The commits that are looked at first: the last one has the mark, unless the user changed the table since then.
 _LAST_COMMITS = 10
 _KEY = "tablestream"
-_TXN = "txn STRUCT<appId: STRING, version: BIGINT>"
 
 
 @dataclass(frozen=True)
@@ -71,10 +64,42 @@ def new_app_id(query_id: str) -> str:
     return f"{usual_app_id(query_id)}/{uuid.uuid4().hex[:16]}"
 
 
-def last_mark(spark: SparkSession, path: str, query_id: str) -> DeltaMark | None:
+class History(Protocol):
+    """What a table says of its commits."""
+
+    def commits(self, limit: int | None = None) -> list[Commit]:
+        """Return the last commits, or all that the table still knows, the newest first."""
+
+    def last_version(self, app_id: str) -> int | None:
+        """Return the last ``txnVersion`` of a ``txnAppId``."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit of a Delta table; times are microseconds since 1970.
+
+    Attributes
+    ----------
+    version, at, operation
+        Its version, its time and what it did.
+    metadata
+        Its ``userMetadata``.
+    to_version, to_time
+        Where ``RESTORE`` brought the table.
+    """
+
+    version: int
+    at: int
+    operation: str
+    metadata: str | None
+    to_version: int | None = None
+    to_time: int | None = None
+
+
+def last_mark(history: History, query_id: str) -> DeltaMark | None:
     """Find the last mark of a query in a table that exists."""
-    for limit in (f" LIMIT {_LAST_COMMITS}", ""):
-        commits = _commits(spark, path, limit)
+    for limit in (_LAST_COMMITS, None):
+        commits = history.commits(limit)
         for mark in _marks(commits):
             if mark.query == query_id:
                 return mark
@@ -84,31 +109,18 @@ def last_mark(spark: SparkSession, path: str, query_id: str) -> DeltaMark | None
             break
     if any(commit.operation == "RESTORE" for commit in commits):
         return None  # what Delta knows of its writers, a table keeps when it is restored
-    return _older(spark, path, query_id)
+    # The mark of an older version of the library, or one whose commit Delta has removed from the history.
+    version = history.last_version(usual_app_id(query_id))
+    return None if version is None else DeltaMark(query_id, version, "", usual_app_id(query_id))
 
 
-def has_mark(spark: SparkSession, path: str, moment: Moment) -> bool:
+def has_mark(history: History, moment: Moment) -> bool:
     """Whether a table was ever at a micro-batch, as far as its history tells."""
     wanted = (moment.query_id, moment.number, moment.proof)
-    return any((one.query, one.micro_batch, one.proof) == wanted for one in _marks(_commits(spark, path)))
+    return any((one.query, one.micro_batch, one.proof) == wanted for one in _marks(history.commits()))
 
 
-def _commits(spark: SparkSession, path: str, limit: str = "") -> list[Row]:
-    """The commits, the newest first."""
-    place = (full_path(spark, path) or path).replace("`", "``")
-    history = spark.sql(f"DESCRIBE HISTORY delta.`{place}`{limit}")
-    restored = F.col("operationParameters")
-    return history.select(
-        "version",
-        F.unix_micros("timestamp").alias("at"),
-        "operation",
-        restored["version"].try_cast("bigint").alias("to_version"),
-        F.unix_micros(restored["timestamp"].try_cast("timestamp")).alias("to_time"),
-        "userMetadata",
-    ).collect()
-
-
-def _marks(commits: Iterable[Row]) -> Iterator[DeltaMark]:
+def _marks(commits: Iterable[Commit]) -> Iterator[DeltaMark]:
     """Yield the marks, the newest first. A table that was restored has those of the version to which it was."""
     to_version, to_time = None, None
     for commit in commits:
@@ -119,26 +131,10 @@ def _marks(commits: Iterable[Row]) -> Iterator[DeltaMark]:
             continue
         if commit.operation == "RESTORE":
             to_version, to_time = commit.to_version, commit.to_time
-        elif (mark := _read(commit.userMetadata)) is not None:
+        elif (mark := _read(commit.metadata)) is not None:
             yield mark
 
 
 def _read(text: str | None) -> DeltaMark | None:
     document: Any = (json_object(text or "") or {}).get(_KEY)
     return DeltaMark(**document) if isinstance(document, dict) else None
-
-
-def _older(spark: SparkSession, path: str, query_id: str) -> DeltaMark | None:
-    """Find the mark of an older version, or one whose commit Delta has removed from the history."""
-    log, app_id = f"{no_pattern(path)}/_delta_log", usual_app_id(query_id)
-    versions = []
-    for kind, pattern in (("json", "*.json"), ("parquet", "*.checkpoint*.parquet")):
-        try:
-            rows = spark.read.schema(_TXN).format(kind).load(f"{log}/{pattern}")
-        except AnalysisException as error:
-            if error.getCondition() != "PATH_NOT_FOUND":
-                raise
-            continue
-        last = rows.where(F.col("txn.appId") == app_id).agg(F.max("txn.version")).first()
-        versions += [] if last is None or last[0] is None else [int(last[0])]
-    return DeltaMark(query_id, max(versions), "", app_id) if versions else None

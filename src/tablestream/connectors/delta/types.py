@@ -23,10 +23,11 @@ from pyspark.sql import types as T
 
 from tablestream.base import type_lattice
 from tablestream.base.type_lattice import Misfit
+from tablestream.connectors.sink import quoted
 
 _TEXTS = (T.StringType, T.IntegralType, T.DecimalType, T.BooleanType, T.DateType)
 #: Where Spark keeps the declared type of a text, whose type is otherwise string.
-_DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
+DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
 _CHAR = re.compile(r"(?<!var)char\(\d+\)")
 
 
@@ -37,7 +38,7 @@ def misfits(output: T.StructType, table: T.StructType) -> Iterator[Misfit]:
         found = stored.get(one.name)
         if found is None:
             continue
-        padded = _CHAR.search((found.metadata or {}).get(_DECLARED, ""))
+        padded = _CHAR.search((found.metadata or {}).get(DECLARED, ""))
         if padded:
             yield Misfit(one.name, one.dataType.simpleString(), padded[0])
         else:
@@ -52,3 +53,24 @@ def _holds(table: T.DataType, output: T.DataType) -> bool:
         return isinstance(output, _TEXTS)
     date_as_time = isinstance(table, T.TimestampNTZType) and isinstance(output, T.DateType)
     return date_as_time or type_lattice.holds(table, output)
+
+
+def as_texts(table: T.StructType, key: T.StructType) -> dict[str, str]:
+    """Write what only the table has as text as texts, in SQL over ``c``, to store and to compare them.
+
+    Spark would compare a decimal with a text as doubles. Its cast writes some decimals with an exponent or without, as
+    the session says.
+    """
+    texts = {one.name for one in table if isinstance(one.dataType, T.StringType)}
+    return {
+        one.name: _as_text(f"c.{quoted(one.name)}", one.dataType)
+        for one in key
+        if one.name in texts and not isinstance(one.dataType, T.StringType)
+    }
+
+
+def _as_text(value: str, kind: T.DataType) -> str:
+    if not isinstance(kind, T.DecimalType):
+        return f"CAST({value} AS STRING)"
+    digits = f"0.{'0' * kind.scale}" if kind.scale else "0"
+    return f"format_number({value}, '{digits}')"

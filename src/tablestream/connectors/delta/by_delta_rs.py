@@ -1,0 +1,394 @@
+"""A Delta table by delta-rs, the package ``deltalake``: no jars, no settings of the session, and no Spark job to merge.
+
+Small micro-batches are merged by this process from memory. Larger ones are first written as Parquet files by Spark's
+workers, next to the table, where no reader of it looks, and are then streamed into it.
+
+=====================================================  ============================================================
+what                                                   is left to Spark, or refused if the session has no Delta Lake
+=====================================================  ============================================================
+a table whose protocol asks for more than              yes: delta-rs does not write it, or not as Delta would
+`FEATURES`: column mapping, deletion vectors,
+change data feed, clustering, row tracking ...
+a column that is generated, an identity, or            yes: delta-rs does not compute or check it
+``char(n)`` or ``varchar(n)``
+a new table whose names need column mapping            yes
+a type that Delta or Arrow lacks                       yes
+=====================================================  ============================================================
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyarrow import fs
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_type
+
+from tablestream.base.type_parts import within
+from tablestream.connectors.delta.marks import Commit
+from tablestream.connectors.delta.names import needs_mapping
+from tablestream.connectors.delta.table import RANK, last_changes
+from tablestream.connectors.delta.types import DECLARED, as_texts
+from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from deltalake import CommitProperties, DeltaTable
+    from pyspark.sql import DataFrame
+
+    from tablestream.connectors.delta.marks import DeltaMark
+
+#: What a table may ask of its writers.
+FEATURES = frozenset({"appendOnly", "checkConstraints", "invariants", "timestampNtz"})
+#: What stands in the metadata of a column that delta-rs does not compute or check.
+_OF_A_COLUMN = {
+    "delta.generationExpression": "generated",
+    "delta.identity.start": "an identity",
+    DECLARED: "a text of limited length",
+    "CURRENT_DEFAULT": "filled by a default",
+}
+#: Up to the protocol's writer version 6, a table's properties say what it asks for.
+_PROPERTIES = {
+    "delta.enableChangeDataFeed": ("true", "a change data feed"),
+    "delta.enableDeletionVectors": ("true", "deletion vectors"),
+    "delta.columnMapping.mode": ("name id", "column mapping"),
+}
+_TYPES = (
+    T.BooleanType,
+    T.ByteType,
+    T.ShortType,
+    T.IntegerType,
+    T.LongType,
+    T.FloatType,
+    T.DoubleType,
+    T.DecimalType,
+    T.StringType,
+    T.BinaryType,
+    T.DateType,
+    T.TimestampType,
+    T.TimestampNTZType,
+    T.ArrayType,
+    T.MapType,
+    T.StructType,
+)
+#: Up to so many rows come to this process; more are written by the workers.
+FEW_ROWS = 200_000
+#: Where the workers write, below the table. Readers and VACUUM pass over what begins with an underscore.
+_STAGING = "_tablestream"
+#: From this version of writers on, a protocol lists what it asks for.
+_LISTS = 7
+#: A worker gathers so many rows before it writes them: one row group of a file.
+_ROWS_AT_ONCE = 200_000
+
+
+class RsTable:
+    """A table at a place, as delta-rs sees it now.
+
+    Parameters
+    ----------
+    uri
+        A local path, or a URI that delta-rs knows.
+    storage_options
+        How the store is opened.
+    few
+        Whether the rows that will be written are at most `FEW_ROWS`.
+    """
+
+    def __init__(self, uri: str, storage_options: Mapping[str, str], *, few: bool) -> None:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+
+        self.uri, self._options, self._few = uri, dict(storage_options), few
+        try:
+            self._table: DeltaTable | None = DeltaTable(uri, storage_options=self._options)
+        except TableNotFoundError:
+            self._table = None
+
+    @cached_property
+    def columns(self) -> T.StructType | None:
+        """The columns; None if there is no table."""
+        if self._table is None:
+            return None
+        return T.StructType.fromJson(json.loads(self._table.schema().to_json()))
+
+    def why_not(self, output: T.StructType) -> str | None:
+        """Say why delta-rs cannot write an output to the table; None if it can."""
+        odd = [one for column in output for one in within(column.dataType) if type(one) not in _TYPES]
+        if odd:
+            return f"has a value of type {odd[0].simpleString()}"
+        if self._table is None:
+            return "has a name that needs column mapping" if needs_mapping(output) else None
+        return _of_protocol(self._table) or _of_columns(self.columns)
+
+    def is_empty(self) -> bool:
+        """Whether it has no rows."""
+        return self._table is None or self._table.count() == 0
+
+    def commits(self, limit: int | None = None) -> list[Commit]:
+        """Return the last commits, or all, the newest first."""
+        return [] if self._table is None else [_commit(one) for one in self._table.history(limit)]
+
+    def last_version(self, app_id: str) -> int | None:
+        """Return the last ``txnVersion`` of a ``txnAppId``."""
+        return None if self._table is None else self._table.transaction_version(app_id)
+
+    def append(self, rows: DataFrame, said: DeltaMark) -> None:
+        """Append rows with a mark, and create the table if there is none. A mark that is whole replaces all rows."""
+        with self._source(rows, said.query) as source:
+            self._write(source, said)
+
+    def mark(self, columns: T.StructType, said: DeltaMark) -> None:
+        """Commit a mark alone; a table that is not there is created with the columns."""
+        self._write(_arrow_schema(self.columns or columns).empty_table(), said)
+
+    def merge(self, changes: DataFrame, key_columns: Sequence[str], said: DeltaMark) -> None:
+        """Bring the table to the state after the last changes of keys. A mark that is whole deletes all other rows."""
+        assert self._table is not None  # noqa: S101 - the caller has looked
+        stored = [name for name in changes.columns if name not in CHANGE_COLUMNS]
+        names = {name: f"c{number}" for number, name in enumerate(stored)}
+        given = {quoted(name): f"c.{short}" for name, short in names.items()}
+        on = " AND ".join(f"(t.{quoted(one)} IS NOT DISTINCT FROM c.{names[one]})" for one in key_columns)
+        values = {column: value for column, value in given.items() if column not in map(quoted, key_columns)}
+        with self._source(changes, said.query, key_columns) as source:
+            merge = self._table.merge(
+                source, on, source_alias="c", target_alias="t", commit_properties=_properties(said)
+            ).when_matched_delete(f"c.{CHANGE_TYPE} = 'delete'")
+            if values:
+                merge = merge.when_matched_update(values)
+            merge = merge.when_not_matched_insert(given, f"c.{CHANGE_TYPE} <> 'delete'")
+            (merge.when_not_matched_by_source_delete() if said.whole else merge).execute()
+
+    def has_twice(self, key_columns: Sequence[str]) -> bool:
+        """Whether a key has several rows."""
+        from deltalake import QueryBuilder
+
+        assert self._table is not None  # noqa: S101 - the caller has looked
+        keys = ", ".join('"' + name.replace('"', '""') + '"' for name in key_columns)
+        found = f"SELECT 1 AS found FROM t GROUP BY {keys} HAVING count(*) > 1 LIMIT 1"
+        rows = pa.table(QueryBuilder().register("t", self._table).execute(found))
+        return bool(rows.num_rows)
+
+    def take_back(self, number: int, said: DeltaMark) -> None:
+        """Delete a log's micro-batches from a number on."""
+        assert self._table is not None  # noqa: S101 - the caller has looked
+        self._table.delete(f"{ORDER}['micro_batch'] >= {number}", commit_properties=_properties(said))
+        self._write(_arrow_schema(self.columns or T.StructType()).empty_table(), said)
+
+    def _write(self, source: Any, said: DeltaMark) -> None:
+        from deltalake import write_deltalake
+
+        write_deltalake(
+            self.uri if self._table is None else self._table,
+            source,
+            mode="overwrite" if said.whole else "append",
+            schema_mode=None if self._table is None else "merge",
+            storage_options=self._options,
+            commit_properties=_properties(said),
+        )
+
+    @contextmanager
+    def _source(self, frame: DataFrame, query: str, merged_by: Sequence[str] = ()) -> Iterator[Any]:
+        """Bring rows where delta-rs reads them: from memory, or as a stream from files that the workers wrote.
+
+        Parameters
+        ----------
+        frame
+            The rows.
+        query
+            The query that writes them.
+        merged_by
+            The key, for MERGE: the last change of each remains, under the names c0, c1, ...
+        """
+        fitted = self._fitted(frame)
+        names = [name for name in fitted.columns if not merged_by or name not in CHANGE_COLUMNS]
+        short = {name: f"c{number}" if merged_by else name for number, name in enumerate(names)}
+        short |= {CHANGE_TYPE: CHANGE_TYPE} if merged_by else {}
+        if self._few:
+            table = fitted.toArrow()
+            rows = _last(table, merged_by) if merged_by else table
+            rows = rows.select(list(short)).rename_columns(list(short.values()))
+            yield rows.cast(_arrow_schema(_renamed(fitted.schema, short)))
+            return
+        rows = last_changes(fitted, merged_by) if merged_by else fitted
+        with self._staged(rows.select(*map(quoted, short)), query) as files:
+            yield _under_names(files, list(short.values()))
+
+    @contextmanager
+    def _staged(self, rows: DataFrame, query: str) -> Iterator[pa.RecordBatchReader]:
+        """Let the workers write rows as files, and stream these. Their columns are c0, c1, ..."""
+        # PySpark does not find a column whose name has a dot.
+        named = rows.toDF(*(f"c{number}" for number, _ in enumerate(rows.columns)))
+        schema, place = _arrow_schema(named.schema), f"{_STAGING}/{query}"
+        store = _file_system(self.uri, self._options)
+        # What a process of the query left that ended before it could delete it.
+        store.delete_dir_contents(place, missing_dir_ok=True)
+        place = f"{place}/{uuid.uuid4().hex}"
+        store.create_dir(place)
+        try:
+            write = _writer(self.uri, self._options, place, schema)
+            files = named.mapInArrow(write, "file string").toArrow().column("file").to_pylist()
+            dataset = ds.dataset(files, schema=schema, format="parquet", filesystem=store)
+            yield dataset.scanner().to_reader()
+        finally:
+            store.delete_dir(place)
+
+    def _fitted(self, frame: DataFrame) -> DataFrame:
+        """Cast rows to the types of the table, as MERGE on Spark would."""
+        if self.columns is None:
+            return frame
+        texts = as_texts(self.columns, frame.schema)
+        kinds = {one.name: one.dataType for one in self.columns}
+        rows = frame.alias("c").select(
+            *(
+                F.expr(texts[name]).alias(name) if name in texts else F.col(f"c.{quoted(name)}")
+                for name in frame.columns
+            )
+        )
+        wanted = T.StructType(
+            [T.StructField(one.name, kinds.get(one.name, one.dataType)) for one in rows.schema]
+        )
+        return rows if _arrow_schema(wanted) == _arrow_schema(rows.schema) else rows.to(_nullable(wanted))
+
+
+def _last(changes: pa.Table, key_columns: Sequence[str]) -> pa.Table:
+    """Do the same in memory."""
+    found = changes.append_column(RANK, pa.array(range(changes.num_rows), pa.int64()))
+    rows = pl.from_arrow(found.select([*key_columns, CHANGE_TYPE, ORDER, RANK]))
+    assert isinstance(rows, pl.DataFrame)  # noqa: S101 - a table gives a frame
+    after = rows.filter(pl.col(CHANGE_TYPE) != "update_preimage")
+    ordered = after.sort(ORDER, maintain_order=True)
+    kept = ordered.unique(list(key_columns), keep="last", maintain_order=True)
+    return changes.take(pa.array(kept[RANK]))
+
+
+def _of_protocol(table: DeltaTable) -> str | None:
+    """Say what a table asks of its writers that delta-rs does not do; None if there is nothing."""
+    protocol, said = table.protocol(), table.metadata().configuration
+    if protocol.min_writer_version >= _LISTS:
+        more = sorted({*(protocol.writer_features or ())} - FEATURES)
+        return f"has the feature {more[0]}" if more else None
+    return next(
+        (f"has {what}" for name, (on, what) in _PROPERTIES.items() if said.get(name) in on.split()), None
+    )
+
+
+def _of_columns(columns: T.StructType | None) -> str | None:
+    """Say which column delta-rs does not compute or check; None if there is none."""
+    return next(
+        (
+            f"has the column {one.name!r}, which is {what}"
+            for one in columns or ()
+            for mark, what in _OF_A_COLUMN.items()
+            if mark in (one.metadata or {})
+        ),
+        None,
+    )
+
+
+def _commit(said: Mapping[str, Any]) -> Commit:
+    """Read what delta-rs says of a commit. Its times are milliseconds."""
+    version, time = (said.get("operationParameters", {}).get(name) for name in ("version", "timestamp"))
+    return Commit(
+        said["version"],
+        said["timestamp"] * 1000,
+        said["operation"],
+        said.get("userMetadata"),
+        None if version is None else int(version),
+        None if time is None else round(datetime.fromisoformat(time).timestamp() * 1_000_000),
+    )
+
+
+def _properties(said: DeltaMark) -> CommitProperties:
+    """What a commit carries: the mark as text, and Delta's own of a writer, by which one of two processes fails."""
+    from deltalake import CommitProperties, Transaction
+
+    return CommitProperties(
+        custom_metadata={"userMetadata": said.text},
+        app_transactions=[Transaction(said.app_id, said.micro_batch)],
+    )
+
+
+def _file_system(uri: str, storage_options: Mapping[str, str]) -> fs.FileSystem:
+    """The files below a table's place."""
+    if "://" not in uri:
+        return fs.SubTreeFileSystem(uri, fs.LocalFileSystem())
+    from deltalake.fs import DeltaStorageHandler
+
+    return fs.PyFileSystem(DeltaStorageHandler(uri, dict(storage_options)))
+
+
+def _writer(
+    uri: str, storage_options: Mapping[str, str], place: str, schema: pa.Schema
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function with which a worker writes its rows as one file, whose name it returns."""
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        groups = _gathered(batches)
+        first = next(groups, None)
+        if first is None:
+            return
+        name = f"{place}/{uuid.uuid4().hex}.parquet"
+        with (
+            _file_system(uri, storage_options).open_output_stream(name) as file,
+            pq.ParquetWriter(file, schema) as writer,
+        ):
+            for group in chain((first,), groups):
+                writer.write_table(group.cast(schema))
+        yield pa.RecordBatch.from_pydict({"file": [name]})
+
+    return write
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Put batches together to tables of many rows."""
+    gathered: list[pa.RecordBatch] = []
+    for batch in batches:
+        gathered.append(batch)
+        if sum(one.num_rows for one in gathered) >= _ROWS_AT_ONCE:
+            yield pa.Table.from_batches(gathered)
+            gathered = []
+    if any(one.num_rows for one in gathered):
+        yield pa.Table.from_batches(gathered)
+
+
+def _under_names(batches: pa.RecordBatchReader, names: Sequence[str]) -> pa.RecordBatchReader:
+    """Give the columns of a stream other names."""
+    schema = pa.schema([field.with_name(name) for field, name in zip(batches.schema, names, strict=True)])
+    renamed = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches)
+    return pa.RecordBatchReader.from_batches(schema, renamed)
+
+
+def _renamed(columns: T.StructType, names: Mapping[str, str]) -> T.StructType:
+    return T.StructType([T.StructField(new, columns[name].dataType) for name, new in names.items()])
+
+
+def _arrow_schema(columns: T.StructType) -> pa.Schema:
+    """The columns in Arrow, where all can be null, as in the tables that Spark writes."""
+    return pa.schema(
+        [(one.name, to_arrow_type(one.dataType, timezone="UTC")) for one in _nullable(columns).fields]
+    )
+
+
+def _nullable(kind: Any) -> Any:
+    """Return a type in which everything can be null."""
+    made: T.DataType = kind
+    if isinstance(kind, T.StructType):
+        made = T.StructType([T.StructField(one.name, _nullable(one.dataType)) for one in kind.fields])
+    elif isinstance(kind, T.ArrayType):
+        made = T.ArrayType(_nullable(kind.elementType))
+    elif isinstance(kind, T.MapType):
+        made = T.MapType(_nullable(kind.keyType), _nullable(kind.valueType))
+    return made

@@ -1,0 +1,211 @@
+"""A Delta table by Spark: reads and statements of a session that has Delta Lake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
+
+from tablestream.connectors.delta.marks import Commit
+from tablestream.connectors.delta.names import MAPPING, needs_mapping
+from tablestream.connectors.delta.table import last_changes
+from tablestream.connectors.delta.types import as_texts
+from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, quoted
+from tablestream.connectors.spark_place import full_path, no_pattern
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from tablestream.connectors.delta.marks import DeltaMark
+
+EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
+TXN_VERSION = "spark.databricks.delta.write.txnVersion"
+METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+NO_TABLE = (
+    "PATH_NOT_FOUND",
+    "DELTA_TABLE_NOT_FOUND",
+    "DELTA_PATH_DOES_NOT_EXIST",
+    "DELTA_MISSING_DELTA_TABLE",
+)
+#: The settings of a session that has Delta Lake.
+SETTINGS = {"spark.sql.extensions": EXTENSION, "spark.sql.catalog.spark_catalog": CATALOG}
+_TXN = "txn STRUCT<appId: STRING, version: BIGINT>"
+#: How many tasks list a table's files, which Delta does before each commit. Its default suits tables of many files.
+_LISTING_TASKS = "spark.databricks.delta.snapshotPartitions"
+_MOST_LISTING_TASKS = 50
+_SHUFFLE_TASKS = "spark.sql.shuffle.partitions"
+
+
+def lacking(spark: SparkSession) -> list[str]:
+    """Return the settings that a session lacks for Delta Lake."""
+    return [name for name, value in SETTINGS.items() if value not in (spark.conf.get(name, "") or "")]
+
+
+class SparkTable:
+    """A table at a path, as a session sees it now."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self.spark, self.path = spark, path
+        with self._quick():
+            self._table = _read(spark, path)
+
+    @property
+    def columns(self) -> StructType | None:
+        """The columns; None if there is no table."""
+        return None if self._table is None else self._table.schema
+
+    def is_empty(self) -> bool:
+        """Whether it has no rows."""
+        return self._table is None or self._table.isEmpty()
+
+    def commits(self, limit: int | None = None) -> list[Commit]:
+        """Return the last commits, or all, the newest first."""
+        place = (full_path(self.spark, self.path) or self.path).replace("`", "``")
+        history = self.spark.sql(
+            f"DESCRIBE HISTORY delta.`{place}`{'' if limit is None else f' LIMIT {limit}'}"
+        )
+        restored = F.col("operationParameters")
+        rows = history.select(
+            "version",
+            F.unix_micros("timestamp"),
+            "operation",
+            "userMetadata",
+            restored["version"].try_cast("bigint"),
+            F.unix_micros(restored["timestamp"].try_cast("timestamp")),
+        ).collect()
+        return [Commit(*row) for row in rows]
+
+    def last_version(self, app_id: str) -> int | None:
+        """Return the last ``txnVersion`` of a ``txnAppId``, from the log's files."""
+        log, versions = f"{no_pattern(self.path)}/_delta_log", []
+        for kind, pattern in (("json", "*.json"), ("parquet", "*.checkpoint*.parquet")):
+            try:
+                rows = self.spark.read.schema(_TXN).format(kind).load(f"{log}/{pattern}")
+            except AnalysisException as error:
+                if error.getCondition() != "PATH_NOT_FOUND":
+                    raise
+                continue
+            last = rows.where(F.col("txn.appId") == app_id).agg(F.max("txn.version")).first()
+            versions += [] if last is None or last[0] is None else [int(last[0])]
+        return max(versions, default=None)
+
+    def append(self, rows: DataFrame, said: DeltaMark) -> None:
+        """Append rows with a mark, and create the table if there is none. A mark that is whole replaces all rows."""
+        marked = (
+            rows.write.format("delta").option("txnAppId", said.app_id).option("txnVersion", said.micro_batch)
+        )
+        if self._table is None and needs_mapping(rows.schema):
+            marked = marked.options(**MAPPING)
+        with self._quick():
+            marked.option("userMetadata", said.text).mode("overwrite" if said.whole else "append").save(
+                self.path
+            )
+
+    def mark(self, columns: StructType, said: DeltaMark) -> None:
+        """Commit a mark alone; a table that is not there is created with the columns."""
+        empty = self.spark.createDataFrame([], columns) if self._table is None else self._table.limit(0)
+        self.append(empty, said)
+
+    def merge(self, changes: DataFrame, key_columns: Sequence[str], said: DeltaMark) -> None:
+        """Bring the table to the state after the last changes of keys. A mark that is whole deletes all other rows."""
+        assert self._table is not None  # noqa: S101 - the caller has looked
+        key = changes.select(*map(quoted, key_columns)).schema
+        texts = {name: _escaped(text) for name, text in as_texts(self._table.schema, key).items()}
+        merge = _merge_statement(changes.columns, key_columns, texts, whole=said.whole)
+        # Delta marks the writes of this session, and skips them if the mark already exists.
+        with self._quick(), _settings(self.spark, _marking(said)):
+            self.spark.sql(merge, target=self._table, changes=last_changes(changes, key_columns))
+
+    def has_twice(self, key_columns: Sequence[str]) -> bool:
+        """Whether a key has several rows."""
+        assert self._table is not None  # noqa: S101 - the caller has looked
+        return not self._table.groupBy(*map(quoted, key_columns)).count().where("count > 1").isEmpty()
+
+    def take_back(self, number: int, said: DeltaMark) -> None:
+        """Delete a log's micro-batches from a number on."""
+        assert self._table is not None  # noqa: S101 - the caller has looked
+        with self._quick():
+            self.spark.sql(
+                f"DELETE FROM {{target}} WHERE {ORDER}.micro_batch >= {number}", target=self._table
+            )
+        self.append(self._table.limit(0), said)
+
+    def _quick(self) -> AbstractContextManager[None]:
+        return _settings(self.spark, _listing(self.spark))
+
+
+def _read(spark: SparkSession, path: str) -> DataFrame | None:
+    try:
+        table = spark.read.format("delta").load(path)
+        _ = table.schema  # Spark Connect finds out no earlier
+    except AnalysisException as error:
+        if error.getCondition() in NO_TABLE:
+            return None
+        raise
+    return table
+
+
+def _merge_statement(
+    columns: Sequence[str], key_columns: Sequence[str], texts: Mapping[str, str], *, whole: bool
+) -> str:
+    """Write the MERGE for ``{target}`` and ``{changes}``, which `SparkSession.sql` fills in.
+
+    It is SQL rather than the ``delta`` package's builder, so that only Delta's jars are needed, and Spark Connect
+    works, too. The target is a view of the path, because SQL accepts only absolute paths.
+    """
+    stored = [name for name in columns if name not in CHANGE_COLUMNS]
+    names = {name: _name(name) for name in stored}
+    given = {name: f"c.{names[name]}" for name in stored} | dict(texts)
+    on = " AND ".join(f"t.{names[name]} <=> {given[name]}" for name in key_columns)
+    assign = ", ".join(f"t.{names[name]} = {given[name]}" for name in stored if name not in key_columns)
+    update = f" WHEN MATCHED THEN UPDATE SET {assign}" if assign else ""
+    return (
+        f"MERGE INTO {{target}} AS t USING {{changes}} AS c ON {on}"
+        f" WHEN MATCHED AND c.{CHANGE_TYPE} = 'delete' THEN DELETE{update}"
+        f" WHEN NOT MATCHED AND c.{CHANGE_TYPE} <> 'delete' THEN"
+        f" INSERT ({', '.join(names.values())}) VALUES ({', '.join(given.values())})"
+        f"{' WHEN NOT MATCHED BY SOURCE THEN DELETE' if whole else ''}"
+    )
+
+
+def _marking(said: DeltaMark) -> dict[str, str]:
+    """The settings by which Delta marks a statement."""
+    return {TXN_APP_ID: said.app_id, TXN_VERSION: str(said.micro_batch), METADATA: said.text}
+
+
+def _listing(spark: SparkSession) -> dict[str, str]:
+    """Let as many tasks list the table's files as the query's shuffles have, unless the user chose a number.
+
+    Delta takes 50, and on two cores a micro-batch of a hundred rows then waits for them longer than for all else.
+    """
+    if spark.conf.get(_LISTING_TASKS, None) is not None:
+        return {}
+    tasks = spark.conf.get(_SHUFFLE_TASKS) or ""
+    return {_LISTING_TASKS: str(min(int(tasks), _MOST_LISTING_TASKS))} if tasks.isdecimal() else {}
+
+
+@contextmanager
+def _settings(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+    """Set what only the writes inside need; none of it is set outside."""
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in settings:
+            spark.conf.unset(name)
+
+
+def _name(column: str) -> str:
+    return _escaped(quoted(column))
+
+
+def _escaped(sql: str) -> str:
+    """Write SQL for `SparkSession.sql`, which fills in what is in braces."""
+    return sql.replace("{", "{{").replace("}", "}}")

@@ -1,0 +1,195 @@
+"""Delta tables by delta-rs: in a session without Delta Lake, beside Spark's writer, and what is left to Spark."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+import tablestream as ts
+from tablestream.connectors.delta import sink as delta
+from tablestream.connectors.delta.by_delta_rs import RsTable
+from tablestream.connectors.delta.sink import DeltaMode, to_delta
+from tablestream.errors import ArgumentError, PlanError, SessionSettingError
+from tests.connectors.changes import KEY, changes
+from tests.spark.change_logs import ChangeLog, run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def plain(delta_spark: SparkSession) -> SparkSession:
+    """A session that is not set up for Delta Lake."""
+    other = delta_spark.newSession()
+    other.conf.unset("spark.sql.catalog.spark_catalog")
+    return other
+
+
+def test_a_plain_session_maintains_a_table_that_every_reader_reads(
+    plain: SparkSession, tmp_path: Path
+) -> None:
+    log, path = ChangeLog(tmp_path / "in", "id int, n int"), tmp_path / "table"
+    log.add([{"id": one, "n": one} for one in range(4)])
+    table = ts.table(log.read(plain, max_files_per_trigger=1), "id", name="ids")
+
+    def follow() -> None:
+        run(
+            table.to(to_delta(path)),
+            table.to(to_delta(tmp_path / "log", mode="changes"), name="log"),
+            checkpoint=tmp_path / "checkpoint",
+            shards=1,
+        )
+
+    follow()
+    log.add([{"id": 1, "n": 10}, {"id": 9, "n": 90}])
+    follow()
+    wanted = [(0, 0), (1, 10), (2, 2), (3, 3), (9, 90)]
+    assert sorted(pl.read_delta(str(path)).rows()) == wanted
+    assert sorted(duckdb.from_arrow(DeltaTable(str(path)).to_pyarrow_table()).fetchall()) == wanted
+    changed = pl.read_delta(str(tmp_path / "log")).sort("_order")
+    assert changed.filter(pl.col("_order").struct["micro_batch"] > 0).rows() != []
+    assert changed.height == 6
+
+
+@pytest.mark.parametrize("mode", ["table", "changes"])
+def test_workers_write_what_is_large_beside_the_table_and_leave_nothing_there(
+    delta_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: DeltaMode
+) -> None:
+    monkeypatch.setattr(delta, "FEW_ROWS", 1)
+    path = tmp_path / "table"
+    sink = to_delta(path, mode=mode).keyed_by(KEY)
+    left = path / "_tablestream" / "q" / "attempt"
+    left.mkdir(parents=True)
+    (left / "part.parquet").touch()
+    sink.write(
+        changes(delta_spark, 0, (1, "a", "x"), (2, None, "y"), (2, None, "z")).repartition(2), 0, "q", "out"
+    )
+    sink.write(
+        changes(delta_spark, 1, (1, "a", None), (3, "c", "w"), (3, "c", "v")).repartition(2), 1, "q", "out"
+    )
+    assert [file for file in path.glob("_tablestream/**/*") if file.is_file()] == []
+    rows = delta_spark.read.format("delta").load(str(path)).select(*(f"`{one}`" for one in KEY), "v")
+    wanted: Any = {(2, None, "z"), (3, "c", "v")}
+    if mode == "changes":
+        wanted |= {(1, "a", "x"), (2, None, "y"), (1, "a", None), (3, "c", "w")}
+    assert {tuple(row) for row in rows.collect()} == wanted
+
+
+#: Tables made by Spark: columns, what follows them, and what delta-rs does not write.
+MADE = {
+    "plain": ("", "", None),
+    "partitions": ("", "PARTITIONED BY (v)", None),
+    "times": ("t TIMESTAMP_NTZ,", "", None),
+    "not null": ("k1 INT NOT NULL,", "", None),
+    "clusters": ("", "CLUSTER BY (v)", "clustering"),
+    "deletion vectors": ("", "TBLPROPERTIES (delta.enableDeletionVectors = true)", "deletionVectors"),
+    "names": ("", "TBLPROPERTIES (delta.columnMapping.mode = 'name')", "columnMapping"),
+    "feed": ("", "TBLPROPERTIES (delta.enableChangeDataFeed = true)", "changeDataFeed"),
+    "tracked": ("", "TBLPROPERTIES (delta.enableRowTracking = true)", "domainMetadata"),
+    "commit times": ("", "TBLPROPERTIES (delta.enableInCommitTimestamps = true)", "inCommitTimestamp"),
+    "wider types": ("", "TBLPROPERTIES (delta.enableTypeWidening = true)", "typeWidening"),
+    "checkpoints": ("", "TBLPROPERTIES (delta.checkpointPolicy = 'v2')", "v2Checkpoint"),
+    "generated": ("k1 INT, g INT GENERATED ALWAYS AS (k1 * 2),", "", "generatedColumns"),
+    "limited": ("g VARCHAR(3),", "", "'g', which is a text of limited length"),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_table_that_spark_made_is_maintained_by_turns(
+    delta_spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    """By delta-rs, then by Spark, then by delta-rs. What delta-rs does not write is left to Spark, or refused."""
+    more, follows, refused = MADE[name]
+    path = str(tmp_path / "table")
+    key = "" if "k1" in more else "k1 INT,"
+    delta_spark.sql(
+        f"CREATE TABLE delta.`{path}` ({key} {more} `k.2` STRING, v STRING) USING delta {follows}"
+    )
+    sink = to_delta(path, writer="delta-rs" if refused is None else None).keyed_by(KEY)
+    sink.write(changes(delta_spark, 0, (1, "a", "x"), (2, "b", "y")), 0, "q", "out")
+    to_delta(path, writer="spark").keyed_by(KEY).write(
+        changes(delta_spark, 1, (1, "a", "w"), (3, "c", "z")), 1, "q", "out"
+    )
+    for _ in range(2):
+        sink.write(changes(delta_spark, 2, (2, "b", None), (3, "c", "u")), 2, "q", "out")
+    rows = delta_spark.read.format("delta").load(path).select("k1", "`k.2`", "v").collect()
+    assert sorted(map(tuple, rows)) == [(1, "a", "w"), (3, "c", "u")]
+    writers = {
+        row.engineInfo.split("/")[0] for row in delta_spark.sql(f"DESCRIBE HISTORY delta.`{path}`").collect()
+    }
+    assert (len(writers) == 2) == (refused is None), writers
+    if refused is not None:
+        with pytest.raises(PlanError, match=refused):
+            to_delta(path, writer="delta-rs").keyed_by(KEY).write(changes(delta_spark, 3), 3, "q", "out")
+
+
+def test_a_plain_session_is_told_what_delta_rs_does_not_write(plain: SparkSession, tmp_path: Path) -> None:
+    named = changes(plain, 0, (1, "a", "x")).withColumnRenamed("v", "unit price")
+    with pytest.raises(PlanError, match="has a name that needs column mapping") as refused:
+        to_delta(tmp_path / "table").keyed_by(KEY).write(named, 0, "q", "out")
+    assert "configure_spark_with_delta_pip" in refused.value.hint
+    timed = changes(plain, 0, (1, "a", "x")).selectExpr("*", "INTERVAL '1' DAY AS i")
+    with pytest.raises(PlanError, match="interval day"):
+        to_delta(tmp_path / "table").keyed_by(KEY).write(timed, 0, "q", "out")
+    with pytest.raises(SessionSettingError, match="lacks Delta Lake") as lacking:
+        to_delta("hdfs://host/table").check(plain, KEY)
+    assert "only to local paths" in lacking.value.hint
+
+
+def test_a_constraint_of_the_table_is_kept(delta_spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    delta_spark.sql(f"CREATE TABLE delta.`{path}` (k1 INT, `k.2` STRING, v STRING) USING delta")
+    delta_spark.sql(f"ALTER TABLE delta.`{path}` ADD CONSTRAINT good CHECK (v <> 'bad')")
+    with pytest.raises(DeltaError, match="bad"):
+        to_delta(path).keyed_by(KEY).write(changes(delta_spark, 0, (1, "a", "bad")), 0, "q", "out")
+    assert delta_spark.read.format("delta").load(path).isEmpty()
+
+
+def test_every_type_comes_back_as_it_was(delta_spark: SparkSession, tmp_path: Path) -> None:
+    """Also as a key, in a table that is made, and where the session's time zone is another one."""
+    session = delta_spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    values = (
+        "CAST(1 AS TINYINT) AS a; CAST(2 AS SMALLINT) AS b; true AS c; CAST('NaN' AS FLOAT) AS d; -0D AS e;"
+        " CAST(1.5 AS DECIMAL(38, 18)) AS f; X'00FF' AS g; DATE'9999-12-31' AS h;"
+        " TIMESTAMP'2024-03-31 03:30:00.123456' AS i; TIMESTAMP_NTZ'0001-01-01 00:00:00' AS j;"
+        " array(named_struct('x', TIMESTAMP'2024-01-01 00:00:00')) AS k; map('a', array(1.25BD)) AS l"
+    )
+    frame = changes(session, 0, (1, "a", "x")).selectExpr("*", *values.split(";"))
+    keyed = to_delta(tmp_path / "table").keyed_by([*KEY, *"abcdefghij"])
+    keyed.write(frame, 0, "q", "out")
+    keyed.write(frame.withColumn("v", frame["v"]), 1, "q", "out")
+    (row,) = session.read.format("delta").load(str(tmp_path / "table")).select(*"abcdefghijkl").collect()
+    (given,) = frame.select(*"abcdefghijkl").collect()
+    assert repr(row) == repr(given)
+    assert row.f == Decimal("1.5")
+    (same,) = pl.read_delta(str(tmp_path / "table"))["i"]
+    assert same == datetime(2024, 3, 31, 1, 30, 0, 123456, tzinfo=UTC)
+
+
+def test_credentials_of_a_store_are_never_shown() -> None:
+    sink = to_delta("s3a://bucket/table", storage_options={"AWS_SECRET_ACCESS_KEY": "hidden"})
+    assert "hidden" not in repr(sink) + str(sink) + sink.target
+
+
+def test_writers_that_are_none_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="no writer 'merge'"):
+        to_delta("out", writer="merge")  # type: ignore[arg-type]
+
+
+def test_a_table_that_is_not_there_has_no_columns_and_no_history(tmp_path: Path) -> None:
+    table = RsTable(str(tmp_path / "none"), {}, few=True)
+    assert (table.columns, table.is_empty(), table.commits(), table.last_version("q")) == (
+        None,
+        True,
+        [],
+        None,
+    )
