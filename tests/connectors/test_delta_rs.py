@@ -14,9 +14,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 import tablestream as ts
-from tablestream.connectors.delta import sink as delta
 from tablestream.connectors.delta.by_delta_rs import RsTable
 from tablestream.connectors.delta.sink import DeltaMode, to_delta
+from tablestream.connectors.delta.sink import sink as delta
 from tablestream.errors import ArgumentError, PlanError, SessionSettingError
 from tests.connectors.changes import KEY, changes
 from tests.spark.change_logs import ChangeLog, run
@@ -193,3 +193,28 @@ def test_a_table_that_is_not_there_has_no_columns_and_no_history(tmp_path: Path)
         [],
         None,
     )
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "lacks", "uri"),
+    [
+        ("/out/table", None, False, "/out/table"),
+        ("file:/out/table", None, False, "/out/table"),
+        ("s3a://bucket/table", None, False, None),
+        ("s3a://bucket/table", None, True, "s3://bucket/table"),
+        ("s3a://bucket/table", {"AWS_REGION": "x"}, False, "s3://bucket/table"),
+        (
+            "abfss://box@account.dfs.core.windows.net/t",
+            {},
+            False,
+            "abfss://box@account.dfs.core.windows.net/t",
+        ),
+        ("hdfs://host/table", {}, True, None),
+    ],
+)
+def test_the_place_for_delta_rs(
+    monkeypatch: pytest.MonkeyPatch, path: str, options: dict[str, str] | None, lacks: bool, uri: str | None
+) -> None:
+    monkeypatch.setattr(delta, "full_path", lambda _spark, given: given)
+    monkeypatch.setattr(delta, "lacking", lambda _spark: ["setting"] if lacks else [])
+    assert to_delta(path, storage_options=options)._uri(None) == uri  # type: ignore[arg-type]
