@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
-from tablestream.connectors.delta.sink import CATALOG, EXTENSION
+from tablestream.connectors.delta.by_spark import CATALOG, EXTENSION
 
 if TYPE_CHECKING:
     from benchmarks.launch import Task

@@ -14,9 +14,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 import tablestream as ts
+from tablestream.connectors.delta import sink as delta
 from tablestream.connectors.delta.by_delta_rs import RsTable
 from tablestream.connectors.delta.sink import DeltaMode, to_delta
-from tablestream.connectors.delta.sink import sink as delta
 from tablestream.errors import ArgumentError, PlanError, SessionSettingError
 from tests.connectors.changes import KEY, changes
 from tests.spark.change_logs import ChangeLog, run

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tablestream.operators.arrangement import Arrangement
 from tablestream.operators.reduce.exact_floats import Limbs, Scaled, summed
 from tablestream.operators.reduce.groups import GroupEvents
 
@@ -35,7 +36,9 @@ def limbs_of(messages: list[tuple[int, float | None, float | None]], base: list[
     """Sum messages, which are sorted by their group."""
     group = np.array([one[0] for one in messages], dtype=np.int64)
     new, old = (pl.Series([one[n] for one in messages], dtype=pl.Float64) for n in (1, 2))
-    return summed(GroupEvents(pl.DataFrame(), pl.DataFrame(), group, atomic=False), new, old, base)
+    return summed(
+        GroupEvents(pl.DataFrame(), pl.DataFrame(), Arrangement.of(group), atomic=False), new, old, base
+    )
 
 
 def exact(value: float | None) -> Fraction:
