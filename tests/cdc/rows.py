@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import types as T
 
-from tablestream.connectors.debezium import Columns, DebeziumDecoder
+from tablestream.connectors.debezium.columns import Columns
+from tablestream.connectors.debezium.decoder import DebeziumDecoder
 from tests.cdc.vectors import HEADERS
 
 KEY = T.StructType([T.StructField("id", T.IntegerType(), nullable=False)])

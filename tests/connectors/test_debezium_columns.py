@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import types as T
 
-from tablestream.connectors.debezium import Columns
+from tablestream.connectors.debezium.columns import Columns
 from tablestream.errors import ArgumentError
 from tests.cdc.rows import KEY, decode, envelope, wrapped
 

@@ -22,7 +22,8 @@ from typing import Any
 import pytest
 from pyspark.sql import types as T
 
-from tablestream.connectors.debezium import Columns, infer
+from tablestream.connectors.debezium.columns import Columns
+from tablestream.connectors.debezium.inference import infer
 from tests.cdc.rows import KEY, decode, wrapped
 from tests.connectors.test_debezium_types import printed
 

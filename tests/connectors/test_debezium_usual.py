@@ -10,7 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as T
 
-from tablestream.connectors.debezium import Columns, DebeziumDecoder
+from tablestream.connectors.debezium.columns import Columns
+from tablestream.connectors.debezium.decoder import DebeziumDecoder
 from tablestream.connectors.debezium.records import Reader
 from tablestream.connectors.debezium.usual import UsualEnvelopes
 from tests.cdc.vectors import FORMS, HEADERS, arrays, table_records

@@ -1,8 +1,4 @@
-"""Records of Debezium, which captures the changes of databases: from bytes to rows of a table."""
+"""Records of Debezium, which captures the changes of databases: from bytes to rows of a table.
 
-from tablestream.connectors.debezium.avro import AvroReader
-from tablestream.connectors.debezium.columns import Columns
-from tablestream.connectors.debezium.decoder import DebeziumDecoder
-from tablestream.connectors.debezium.inference import infer
-
-__all__ = ["AvroReader", "Columns", "DebeziumDecoder", "infer"]
+Its modules need the extra `debezium`, but for what a frame of its topics needs.
+"""
