@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -9,13 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import polars as pl
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import CommitFailedError
+from pyspark.sql.types import StructType
 
 import tablestream as ts
 from tablestream.connectors.delta import sink as delta
 from tablestream.connectors.delta.by_delta_rs import RsTable
+from tablestream.connectors.delta.by_spark import SparkTable
+from tablestream.connectors.delta.marks import DeltaMark, last_mark
 from tablestream.connectors.delta.sink import DeltaMode, to_delta
 from tablestream.errors import ArgumentError, PlanError, SessionSettingError
 from tests.connectors.changes import KEY, changes
@@ -65,7 +70,7 @@ def test_workers_write_what_is_large_beside_the_table_and_leave_nothing_there(
 ) -> None:
     monkeypatch.setattr(delta, "FEW_ROWS", 1)
     path = tmp_path / "table"
-    sink = to_delta(path, mode=mode).keyed_by(KEY)
+    sink = to_delta(path, mode=mode, writer="delta-rs").keyed_by(KEY)
     left = path / "_tablestream" / "q" / "attempt"
     left.mkdir(parents=True)
     (left / "part.parquet").touch()
@@ -144,13 +149,19 @@ def test_a_plain_session_is_told_what_delta_rs_does_not_write(plain: SparkSessio
     assert "only to local paths" in lacking.value.hint
 
 
-def test_a_constraint_of_the_table_is_kept(delta_spark: SparkSession, tmp_path: Path) -> None:
-    path = str(tmp_path / "table")
+def test_constraints_and_odd_partitions_are_left_to_spark(delta_spark: SparkSession, tmp_path: Path) -> None:
+    by_rs = to_delta(tmp_path / "table", writer="delta-rs").keyed_by(KEY)
+    path = by_rs.path
     delta_spark.sql(f"CREATE TABLE delta.`{path}` (k1 INT, `k.2` STRING, v STRING) USING delta")
-    delta_spark.sql(f"ALTER TABLE delta.`{path}` ADD CONSTRAINT good CHECK (v <> 'bad')")
-    with pytest.raises(DeltaError, match="bad"):
-        to_delta(path).keyed_by(KEY).write(changes(delta_spark, 0, (1, "a", "bad")), 0, "q", "out")
-    assert delta_spark.read.format("delta").load(path).isEmpty()
+    delta_spark.sql(f"ALTER TABLE delta.`{path}` ADD CONSTRAINT good CHECK (k1 / 2 < 0.5)")
+    with pytest.raises(PlanError, match="has constraints"):
+        by_rs.write(changes(delta_spark, 0, (1, "a", "x")), 0, "q", "out")
+    with pytest.raises(Exception, match="CHECK constraint"):
+        to_delta(path).keyed_by(KEY).write(changes(delta_spark, 0, (1, "a", "x")), 0, "q", "out")
+    timed = str(tmp_path / "timed")
+    delta_spark.sql(f"CREATE TABLE delta.`{timed}` (k1 INT, t TIMESTAMP) USING delta PARTITIONED BY (t)")
+    with pytest.raises(PlanError, match="is partitioned by a timestamp"):
+        to_delta(timed, writer="delta-rs").check_types(delta_spark, StructType().add("k1", "int"))
 
 
 def test_every_type_comes_back_as_it_was(delta_spark: SparkSession, tmp_path: Path) -> None:
@@ -164,7 +175,7 @@ def test_every_type_comes_back_as_it_was(delta_spark: SparkSession, tmp_path: Pa
         " array(named_struct('x', TIMESTAMP'2024-01-01 00:00:00')) AS k; map('a', array(1.25BD)) AS l"
     )
     frame = changes(session, 0, (1, "a", "x")).selectExpr("*", *values.split(";"))
-    keyed = to_delta(tmp_path / "table").keyed_by([*KEY, *"abcdefghij"])
+    keyed = to_delta(tmp_path / "table", writer="delta-rs").keyed_by([*KEY, *"abcdefghij"])
     keyed.write(frame, 0, "q", "out")
     keyed.write(frame.withColumn("v", frame["v"]), 1, "q", "out")
     (row,) = session.read.format("delta").load(str(tmp_path / "table")).select(*"abcdefghijkl").collect()
@@ -186,7 +197,7 @@ def test_writers_that_are_none_are_refused() -> None:
 
 
 def test_a_table_that_is_not_there_has_no_columns_and_no_history(tmp_path: Path) -> None:
-    table = RsTable(str(tmp_path / "none"), {}, few=True)
+    table = RsTable(str(tmp_path / "none"), {})
     assert (table.columns, table.is_empty(), table.commits(), table.last_version("q")) == (
         None,
         True,
@@ -198,8 +209,10 @@ def test_a_table_that_is_not_there_has_no_columns_and_no_history(tmp_path: Path)
 @pytest.mark.parametrize(
     ("path", "options", "lacks", "uri"),
     [
-        ("/out/table", None, False, "/out/table"),
-        ("file:/out/table", None, False, "/out/table"),
+        ("file:/out/table", None, False, None),
+        ("file:/out/table", None, True, "/out/table"),
+        ("file:/out/table", {}, False, "/out/table"),
+        ("file:/out/a[1]", None, True, None),
         ("s3a://bucket/table", None, False, None),
         ("s3a://bucket/table", None, True, "s3://bucket/table"),
         ("s3a://bucket/table", {"AWS_REGION": "x"}, False, "s3://bucket/table"),
@@ -216,5 +229,79 @@ def test_the_place_for_delta_rs(
     monkeypatch: pytest.MonkeyPatch, path: str, options: dict[str, str] | None, lacks: bool, uri: str | None
 ) -> None:
     monkeypatch.setattr(delta, "full_path", lambda _spark, given: given)
+    monkeypatch.setattr(delta, "has_context", lambda _spark: True)
     monkeypatch.setattr(delta, "lacking", lambda _spark: ["setting"] if lacks else [])
     assert to_delta(path, storage_options=options)._uri(None) == uri  # type: ignore[arg-type]
+    assert to_delta(path, writer="spark", storage_options=options)._uri(None) is None  # type: ignore[arg-type]
+
+
+def mark(micro_batch: int) -> DeltaMark:
+    return DeltaMark("q", micro_batch, f"p{micro_batch}", "tablestream/q")
+
+
+def rows(*keys: int) -> pa.Table:
+    return pa.table({"k": pa.array(keys, pa.int64())})
+
+
+def test_of_two_processes_that_create_the_table_one_fails(tmp_path: Path) -> None:
+    """Both have seen that there is none."""
+    first, second = RsTable(str(tmp_path / "t"), {}), RsTable(str(tmp_path / "t"), {})
+    first._write(rows(1), mark(0))
+    with pytest.raises(CommitFailedError, match="Concurrent"):
+        second._write(rows(1), mark(0))
+    seen, late = RsTable(first.uri, {}), RsTable(first.uri, {})
+    seen._write(rows(2), mark(1))
+    with pytest.raises(CommitFailedError, match="Concurrent"):
+        late._write(rows(2), mark(1))
+    table = RsTable(first.uri, {})
+    assert sorted(DeltaTable(first.uri).to_pyarrow_table()["k"].to_pylist()) == [1, 2]
+    assert last_mark(table, "q") == mark(1)
+
+
+def test_a_merge_that_changes_nothing_leaves_its_mark(delta_spark: SparkSession, tmp_path: Path) -> None:
+    sink = to_delta(tmp_path / "table", writer="delta-rs").keyed_by(KEY)
+    sink.write(changes(delta_spark, 0, (1, "a", "x")), 0, "q", "out")
+    sink.write(changes(delta_spark, 1, (9, "z", None)), 1, "q", "out")
+    assert last_mark(RsTable(sink.path, {}), "q") == DeltaMark("q", 1, "", "tablestream/q")
+    keys = to_delta(tmp_path / "keys", writer="delta-rs").keyed_by(KEY)
+    for number in range(3):
+        keys.write(changes(delta_spark, number, (1, "a", "x")).drop("v"), number, "q", "out")
+        assert last_mark(RsTable(keys.path, {}), "q") == DeltaMark("q", number, "", "tablestream/q")
+
+
+def test_a_table_that_delta_rs_restored_has_the_marks_of_that_time(
+    delta_spark: SparkSession, tmp_path: Path
+) -> None:
+    for number, to in enumerate(("version", "time")):
+        path = str(tmp_path / str(number))
+        for micro_batch in range(3):
+            RsTable(path, {})._write(rows(micro_batch), mark(micro_batch))
+            time.sleep(0.05)
+        table = DeltaTable(path)
+        at = next(one["timestamp"] for one in table.history() if one["version"] == 1)
+        table.restore(1 if to == "version" else datetime.fromtimestamp((at + 10) / 1000, UTC))
+        assert last_mark(RsTable(path, {}), "q") == mark(0)
+        assert last_mark(SparkTable(delta_spark, path), "q") == mark(0)
+
+
+def test_readers_find_values_that_statistics_would_round(delta_spark: SparkSession, tmp_path: Path) -> None:
+    sink = to_delta(tmp_path / "table", writer="delta-rs").keyed_by(KEY)
+    long = "12345678901234567890123456789012345678"
+    for number in range(2):  # appended, then merged
+        frame = changes(delta_spark, number, (number, "a", "x"), (number + 10, "b", "y")).selectExpr(
+            "*", f"CAST({long}BD AS DECIMAL(38, 0)) AS d", "IF(k1 > 9, 'NaN'::double, 1D) AS f",
+            f"named_struct('d', {long}BD) AS s",
+        )  # fmt: skip
+        sink.write(frame, number, "q", "out")
+    table = delta_spark.read.format("delta").load(sink.path)
+    assert table.where(f"d = {long}BD").count() == table.where(f"s.d = {long}BD").count() == 4
+    assert table.where("f > 5").count() == 2
+
+
+def test_files_beside_a_table_in_a_store(delta_spark: SparkSession, tmp_path: Path) -> None:
+    """A URI with ``file://`` takes the way of an object store."""
+    (tmp_path / "table").mkdir()
+    for micro_batch in range(2):
+        table = RsTable(f"file://{tmp_path}/table", {})
+        table.append(delta_spark.range(micro_batch, micro_batch + 1), mark(micro_batch))
+    assert sorted(DeltaTable(str(tmp_path / "table")).to_pyarrow_table()["id"].to_pylist()) == [0, 1]

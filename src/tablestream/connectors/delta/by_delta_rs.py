@@ -9,8 +9,9 @@ what                                                   is left to Spark, or refu
 a table whose protocol asks for more than              yes: delta-rs does not write it, or not as Delta would
 `FEATURES`: column mapping, deletion vectors,
 change data feed, clustering, row tracking ...
-a column that is generated, an identity, or            yes: delta-rs does not compute or check it
-``char(n)`` or ``varchar(n)``
+a column that is generated, or ``varchar(n)``          yes: delta-rs does not compute or check it
+constraints                                            yes: delta-rs reads ``k / 2 < 0.5`` as integers
+partitions by a time or by bytes                       yes: delta-rs writes other texts for them
 a new table whose names need column mapping            yes
 a type that Delta or Arrow lacks                       yes
 =====================================================  ============================================================
@@ -46,26 +47,27 @@ from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, quot
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from deltalake import CommitProperties, DeltaTable
+    from deltalake import CommitProperties, DeltaTable, WriterProperties
     from pyspark.sql import DataFrame
 
     from tablestream.connectors.delta.marks import DeltaMark
 
 #: What a table may ask of its writers.
-FEATURES = frozenset({"appendOnly", "checkConstraints", "invariants", "timestampNtz"})
-#: What stands in the metadata of a column that delta-rs does not compute or check.
+FEATURES = frozenset({"appendOnly", "invariants", "timestampNtz"})
+#: What stands in the metadata of a column that delta-rs does not compute, or not as Delta does.
 _OF_A_COLUMN = {
     "delta.generationExpression": "generated",
-    "delta.identity.start": "an identity",
+    "delta.invariants": "constrained by an expression",
     DECLARED: "a text of limited length",
-    "CURRENT_DEFAULT": "filled by a default",
 }
 #: Up to the protocol's writer version 6, a table's properties say what it asks for.
 _PROPERTIES = {
-    "delta.enableChangeDataFeed": ("true", "a change data feed"),
-    "delta.enableDeletionVectors": ("true", "deletion vectors"),
-    "delta.columnMapping.mode": ("name id", "column mapping"),
+    "delta.enablechangedatafeed": ("true", "a change data feed"),
+    "delta.columnmapping.mode": ("name id", "column mapping"),
 }
+_CONSTRAINT = "delta.constraints."
+#: Partitions of these types are written as texts that other readers take for other values.
+_NO_PARTITIONS = (T.BinaryType, T.TimestampType)
 _TYPES = (
     T.BooleanType,
     T.ByteType,
@@ -85,11 +87,13 @@ _TYPES = (
     T.StructType,
 )
 #: Up to so many rows come to this process; more are written by the workers.
-FEW_ROWS = 200_000
+FEW_ROWS = 20_000
 #: Where the workers write, below the table. Readers and VACUUM pass over what begins with an underscore.
 _STAGING = "_tablestream"
 #: From this version of writers on, a protocol lists what it asks for.
 _LISTS = 7
+#: A double holds so many digits.
+_EXACT_DIGITS = 15
 #: A worker gathers so many rows before it writes them: one row group of a file.
 _ROWS_AT_ONCE = 200_000
 
@@ -103,19 +107,26 @@ class RsTable:
         A local path, or a URI that delta-rs knows.
     storage_options
         How the store is opened.
-    few
-        Whether the rows that will be written are at most `FEW_ROWS`.
+
+    Attributes
+    ----------
+    has_few
+        Whether the rows that will be written are known to be at most `FEW_ROWS`.
     """
 
-    def __init__(self, uri: str, storage_options: Mapping[str, str], *, few: bool) -> None:
+    def __init__(self, uri: str, storage_options: Mapping[str, str]) -> None:
         from deltalake import DeltaTable
-        from deltalake.exceptions import TableNotFoundError
+        from deltalake.exceptions import DeltaError, TableNotFoundError
 
-        self.uri, self._options, self._few = uri, dict(storage_options), few
+        self.uri, self._options, self.has_few = uri, dict(storage_options), False
+        self._unreadable = ""
+        self._table: DeltaTable | None = None
         try:
-            self._table: DeltaTable | None = DeltaTable(uri, storage_options=self._options)
+            self._table = DeltaTable(uri, storage_options=self._options)
         except TableNotFoundError:
-            self._table = None
+            pass
+        except DeltaError as error:  # such as a feature that it does not know
+            self._unreadable = str(error).splitlines()[0]
 
     @cached_property
     def columns(self) -> T.StructType | None:
@@ -126,16 +137,29 @@ class RsTable:
 
     def why_not(self, output: T.StructType) -> str | None:
         """Say why delta-rs cannot write an output to the table; None if it can."""
-        odd = [one for column in output for one in within(column.dataType) if type(one) not in _TYPES]
-        if odd:
-            return f"has a value of type {odd[0].simpleString()}"
+        others = [one for column in output for one in within(column.dataType) if type(one) not in _TYPES]
+        if self._unreadable or others:
+            return self._unreadable or f"gets a value of type {others[0].simpleString()}"
         if self._table is None:
-            return "has a name that needs column mapping" if needs_mapping(output) else None
-        return _of_protocol(self._table) or _of_columns(self.columns)
+            return "gets a name that needs column mapping" if needs_mapping(output) else None
+        return _of_protocol(self._table) or _of_columns(self.columns) or self._of_partitions()
+
+    def _of_partitions(self) -> str | None:
+        names = set() if self._table is None else {*self._table.metadata().partition_columns}
+        kinds = [one.dataType for one in self.columns or () if one.name in names]
+        wrong = [one.simpleString() for one in kinds if isinstance(one, _NO_PARTITIONS)]
+        return f"is partitioned by a {wrong[0]}" if wrong else None
 
     def is_empty(self) -> bool:
         """Whether it has no rows."""
-        return self._table is None or self._table.count() == 0
+        return self._table is None or not self._finds("SELECT 1 AS found FROM t LIMIT 1")
+
+    def _finds(self, query: str) -> bool:
+        """Whether a query of the table, which is t, has rows."""
+        from deltalake import QueryBuilder
+
+        assert self._table is not None  # noqa: S101 - the caller has looked
+        return bool(pa.table(QueryBuilder().register("t", self._table).execute(query)).num_rows)
 
     def commits(self, limit: int | None = None) -> list[Commit]:
         """Return the last commits, or all, the newest first."""
@@ -162,42 +186,69 @@ class RsTable:
         given = {quoted(name): f"c.{short}" for name, short in names.items()}
         on = " AND ".join(f"(t.{quoted(one)} IS NOT DISTINCT FROM c.{names[one]})" for one in key_columns)
         values = {column: value for column, value in given.items() if column not in map(quoted, key_columns)}
+        before = self._table.version()
         with self._source(changes, said.query, key_columns) as source:
             merge = self._table.merge(
-                source, on, source_alias="c", target_alias="t", commit_properties=_properties(said)
+                source,
+                on,
+                source_alias="c",
+                target_alias="t",
+                writer_properties=self._statistics(),
+                commit_properties=_properties(said),
             ).when_matched_delete(f"c.{CHANGE_TYPE} = 'delete'")
             if values:
                 merge = merge.when_matched_update(values)
             merge = merge.when_not_matched_insert(given, f"c.{CHANGE_TYPE} <> 'delete'")
             (merge.when_not_matched_by_source_delete() if said.whole else merge).execute()
+        if self._table.version() == before:  # delta-rs commits nothing if nothing changes
+            self.mark(changes.schema, said)
 
     def has_twice(self, key_columns: Sequence[str]) -> bool:
         """Whether a key has several rows."""
-        from deltalake import QueryBuilder
-
-        assert self._table is not None  # noqa: S101 - the caller has looked
         keys = ", ".join('"' + name.replace('"', '""') + '"' for name in key_columns)
-        found = f"SELECT 1 AS found FROM t GROUP BY {keys} HAVING count(*) > 1 LIMIT 1"
-        rows = pa.table(QueryBuilder().register("t", self._table).execute(found))
-        return bool(rows.num_rows)
+        return self._finds(f"SELECT 1 AS found FROM t GROUP BY {keys} HAVING count(*) > 1 LIMIT 1")
 
     def take_back(self, number: int, said: DeltaMark) -> None:
         """Delete a log's micro-batches from a number on."""
         assert self._table is not None  # noqa: S101 - the caller has looked
-        self._table.delete(f"{ORDER}['micro_batch'] >= {number}", commit_properties=_properties(said))
+        self._table.delete(f"{ORDER}['micro_batch'] >= {number}", writer_properties=self._statistics())
         self._write(_arrow_schema(self.columns or T.StructType()).empty_table(), said)
 
-    def _write(self, source: Any, said: DeltaMark) -> None:
+    def _write(self, source: pa.Table | pa.RecordBatchReader, said: DeltaMark) -> None:
         from deltalake import write_deltalake
 
+        if self._table is None:
+            self._create(source.schema)
+        assert self._table is not None  # noqa: S101 - it is there now
         write_deltalake(
-            self.uri if self._table is None else self._table,
+            self._table,
             source,
             mode="overwrite" if said.whole else "append",
-            schema_mode=None if self._table is None else "merge",
-            storage_options=self._options,
+            schema_mode="merge",
+            writer_properties=self._statistics(),
             commit_properties=_properties(said),
         )
+
+    def _create(self, columns: pa.Schema) -> None:
+        """Create the table without rows: only where a table is, delta-rs refuses the second of two equal marks."""
+        from deltalake import DeltaTable
+        from deltalake.exceptions import CommitFailedError
+
+        DeltaTable.create(self.uri, columns, mode="ignore", storage_options=self._options)
+        self._table = DeltaTable(self.uri, storage_options=self._options)
+        self.__dict__.pop("columns", None)
+        if self._table.version() > 0 or self._table.file_uris():
+            raise CommitFailedError(f"Concurrent writers: another one has written to {self.uri} meanwhile.")
+
+    def _statistics(self) -> WriterProperties:
+        """Leave out statistics that delta-rs rounds: by those of long decimals and of NaN, readers skip files."""
+        from deltalake import ColumnProperties, WriterProperties
+
+        none = ColumnProperties(statistics_enabled="NONE")
+        rounded = [one for one in self.columns or () if any(map(_is_rounded, within(one.dataType)))]
+        if any(isinstance(one.dataType, T.StructType) for one in rounded):  # its fields cannot be named
+            return WriterProperties(default_column_properties=none)
+        return WriterProperties(column_properties={one.name: none for one in rounded})
 
     @contextmanager
     def _source(self, frame: DataFrame, query: str, merged_by: Sequence[str] = ()) -> Iterator[Any]:
@@ -216,11 +267,10 @@ class RsTable:
         names = [name for name in fitted.columns if not merged_by or name not in CHANGE_COLUMNS]
         short = {name: f"c{number}" if merged_by else name for number, name in enumerate(names)}
         short |= {CHANGE_TYPE: CHANGE_TYPE} if merged_by else {}
-        if self._few:
-            table = fitted.toArrow()
-            rows = _last(table, merged_by) if merged_by else table
-            rows = rows.select(list(short)).rename_columns(list(short.values()))
-            yield rows.cast(_arrow_schema(_renamed(fitted.schema, short)))
+        if self.has_few:
+            table = fitted.toArrow().cast(_arrow_schema(fitted.schema))
+            rows = _last_in_memory(table, merged_by) if merged_by else table
+            yield rows.select(list(short)).rename_columns(list(short.values()))
             return
         rows = last_changes(fitted, merged_by) if merged_by else fitted
         with self._staged(rows.select(*map(quoted, short)), query) as files:
@@ -234,7 +284,8 @@ class RsTable:
         schema, place = _arrow_schema(named.schema), f"{_STAGING}/{query}"
         store = _file_system(self.uri, self._options)
         # What a process of the query left that ended before it could delete it.
-        store.delete_dir_contents(place, missing_dir_ok=True)
+        if store.get_file_info(place).type is not fs.FileType.NotFound:
+            store.delete_dir(place)
         place = f"{place}/{uuid.uuid4().hex}"
         store.create_dir(place)
         try:
@@ -263,8 +314,8 @@ class RsTable:
         return rows if _arrow_schema(wanted) == _arrow_schema(rows.schema) else rows.to(_nullable(wanted))
 
 
-def _last(changes: pa.Table, key_columns: Sequence[str]) -> pa.Table:
-    """Do the same in memory."""
+def _last_in_memory(changes: pa.Table, key_columns: Sequence[str]) -> pa.Table:
+    """Keep the last change per key, as `last_changes` does."""
     found = changes.append_column(RANK, pa.array(range(changes.num_rows), pa.int64()))
     rows = pl.from_arrow(found.select([*key_columns, CHANGE_TYPE, ORDER, RANK]))
     assert isinstance(rows, pl.DataFrame)  # noqa: S101 - a table gives a frame
@@ -276,9 +327,12 @@ def _last(changes: pa.Table, key_columns: Sequence[str]) -> pa.Table:
 
 def _of_protocol(table: DeltaTable) -> str | None:
     """Say what a table asks of its writers that delta-rs does not do; None if there is nothing."""
-    protocol, said = table.protocol(), table.metadata().configuration
+    protocol = table.protocol()
+    said = {name.lower(): (text or "").lower() for name, text in table.metadata().configuration.items()}
+    if any(name.startswith(_CONSTRAINT) for name in said):
+        return "has constraints, which delta-rs reads otherwise than Spark"
     if protocol.min_writer_version >= _LISTS:
-        more = sorted({*(protocol.writer_features or ())} - FEATURES)
+        more = sorted({*(protocol.writer_features or ())} - FEATURES - {"checkConstraints"})
         return f"has the feature {more[0]}" if more else None
     return next(
         (f"has {what}" for name, (on, what) in _PROPERTIES.items() if said.get(name) in on.split()), None
@@ -291,24 +345,33 @@ def _of_columns(columns: T.StructType | None) -> str | None:
         (
             f"has the column {one.name!r}, which is {what}"
             for one in columns or ()
-            for mark, what in _OF_A_COLUMN.items()
-            if mark in (one.metadata or {})
+            for name, what in _OF_A_COLUMN.items()
+            if name in (one.metadata or {})
         ),
         None,
     )
 
 
 def _commit(said: Mapping[str, Any]) -> Commit:
-    """Read what delta-rs says of a commit. Its times are milliseconds."""
-    version, time = (said.get("operationParameters", {}).get(name) for name in ("version", "timestamp"))
+    """Read what delta-rs says of a commit. Its times are milliseconds; Spark writes that of a RESTORE as text."""
+    where = said.get("operationParameters") or {}
+    version, text, time = (where.get(name) for name in ("version", "timestamp", "datetime"))
+    if text is not None:
+        time = datetime.fromisoformat(text).timestamp() * 1000
     return Commit(
         said["version"],
-        said["timestamp"] * 1000,
-        said["operation"],
+        said.get("timestamp", 0) * 1000,
+        said.get("operation", ""),
         said.get("userMetadata"),
         None if version is None else int(version),
-        None if time is None else round(datetime.fromisoformat(time).timestamp() * 1_000_000),
+        None if time is None else round(float(time) * 1000),
     )
+
+
+def _is_rounded(kind: T.DataType) -> bool:
+    """Whether delta-rs rounds values of a type in its statistics, or leaves some out."""
+    wide = isinstance(kind, T.DecimalType) and kind.precision > _EXACT_DIGITS
+    return wide or isinstance(kind, T.FloatType | T.DoubleType)
 
 
 def _properties(said: DeltaMark) -> CommitProperties:
@@ -369,10 +432,6 @@ def _under_names(batches: pa.RecordBatchReader, names: Sequence[str]) -> pa.Reco
     schema = pa.schema([field.with_name(name) for field, name in zip(batches.schema, names, strict=True)])
     renamed = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches)
     return pa.RecordBatchReader.from_batches(schema, renamed)
-
-
-def _renamed(columns: T.StructType, names: Mapping[str, str]) -> T.StructType:
-    return T.StructType([T.StructField(new, columns[name].dataType) for name, new in names.items()])
 
 
 def _arrow_schema(columns: T.StructType) -> pa.Schema:

@@ -77,7 +77,10 @@ class SparkTable:
             "operation",
             "userMetadata",
             restored["version"].try_cast("bigint"),
-            F.unix_micros(restored["timestamp"].try_cast("timestamp")),
+            F.coalesce(
+                F.unix_micros(restored["timestamp"].try_cast("timestamp")),
+                restored["datetime"].try_cast("bigint") * 1000,  # delta-rs writes milliseconds
+            ),
         ).collect()
         return [Commit(*row) for row in rows]
 

@@ -35,6 +35,7 @@ from tablestream.connectors.marks import (
     no_rebuild,
 )
 from tablestream.connectors.place import Place
+from tablestream.connectors.shipping import has_context
 from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, checked_path, quoted
 from tablestream.connectors.spark_place import check_writable, full_path, seen_by_spark
 from tablestream.errors import ArgumentError, PlanError, SessionSettingError, TargetError
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 DeltaMode = Literal["table", "changes"]
 DeltaWriter = Literal["delta-rs", "spark"]
 
+#: Signs in a local path that delta-rs does not take.
+_PATTERNS = frozenset("[]|^\\*")
 #: How delta-rs calls the stores that Hadoop has a file system for.
 _STORES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "abfs": "abfs", "abfss": "abfss", "az": "az"}
 _SESSION = (
@@ -66,7 +69,7 @@ class DeltaSink(MarkingSink):
     path: str
     mode: DeltaMode = "table"
     writer: DeltaWriter | None = None
-    storage_options: Mapping[str, str] | None = field(default=None, repr=False)
+    storage_options: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
 
     @property
     def target(self) -> str:
@@ -148,7 +151,7 @@ class DeltaSink(MarkingSink):
         _WRITTEN.add(known)
 
     def _open(self, spark: SparkSession, output: StructType, rows: DataFrame | None = None) -> Table:
-        """Look at the table by delta-rs, or by Spark if that is wanted or delta-rs cannot write to it.
+        """Look at the table by Spark, or by delta-rs if that is wanted and can write to it.
 
         Parameters
         ----------
@@ -160,10 +163,10 @@ class DeltaSink(MarkingSink):
         uri = self._uri(spark)
         if uri is None:
             return SparkTable(spark, self.path)
-        few = rows is not None and rows.count() <= FEW_ROWS
-        table = RsTable(uri, self.storage_options or {}, few=few)
+        table = RsTable(uri, self.storage_options or {})
         why = table.why_not(output)
         if why is None:
+            table.has_few = rows is not None and rows.count() <= FEW_ROWS
             return table
         if self.writer == "delta-rs" or lacking(spark):
             raise PlanError(
@@ -177,18 +180,19 @@ class DeltaSink(MarkingSink):
         """What makes a table writable without Spark."""
         if find_spec("deltalake") is None:
             return f"{install_hint('delta')} It writes Delta tables without jars."
-        return "delta-rs writes only to local paths, and to the stores s3, gs and abfss."
+        return "delta-rs writes only to local paths without signs of patterns, and to the stores s3, gs and abfss."
 
     def _uri(self, spark: SparkSession) -> str | None:
         """The table's place for delta-rs; None if Spark writes to it."""
-        if self.writer == "spark" or find_spec("deltalake") is None:
+        is_wanted = self.writer == "delta-rs" or self.storage_options is not None
+        if self.writer == "spark" or find_spec("deltalake") is None or not (is_wanted or lacking(spark)):
             return None
-        place = Place.of(full_path(spark, self.path) or self.path)
-        if place.scheme == "file" or (not place.scheme and place.path.startswith("/")):
-            return place.path
+        place = Place.of(full_path(spark, self.path) or "")
+        if place.scheme == "file":
+            # delta-rs takes some signs for patterns. Under Connect, Spark may run on another machine.
+            return place.path if has_context(spark) and not _PATTERNS & {*place.path} else None
         scheme = _STORES.get(place.scheme)
-        wanted = self.writer == "delta-rs" or self.storage_options is not None or bool(lacking(spark))
-        return f"{scheme}://{place.host}{place.path}" if scheme and wanted else None
+        return f"{scheme}://{place.host}{place.path}" if scheme else None
 
     def _found(self, spark: SparkSession, table: Table, query_id: str) -> tuple[DeltaMark | None, Found]:
         """Look for the query's mark, and for rows if there is none."""
@@ -278,11 +282,11 @@ def to_delta(
         ``"changes"``: every change, appended with ``_change_type``, ``_timestamp`` and ``_order``.
     writer
         ``"delta-rs"`` (the package ``deltalake``) needs no jars and no settings, and merges a small micro-batch in a
-        tenth of the time; ``"spark"`` needs a session with Delta Lake. Default: delta-rs if it is installed, can open
-        the place and can write the table; otherwise Spark. Both write the same table, in turn if need be.
+        tenth of the time; ``"spark"`` needs a session with Delta Lake. Default: Spark if the session has Delta Lake and
+        no `storage_options` are given, otherwise delta-rs. Both write the same table, in turn if need be.
     storage_options
         For delta-rs, how an object store is opened, such as ``{"AWS_REGION": "eu-west-1"}``; also from the environment.
-        Where they are given, or the session lacks Delta Lake, delta-rs writes to object stores as well.
+        The workers get them, and need the package ``deltalake`` for large micro-batches.
     on_mismatch
         What to do when the query starts and the table does not fit the checkpoint: one of them was restored from a
         backup, or the table has rows of others, or none of this query. ``"refuse"``: the start is an error.
