@@ -32,6 +32,7 @@ UNREADABLE = "Fix the file, or read it with tablestream.from_files and mode='dro
 
 _METADATA, _ORIGIN = "tablestream", "origin"
 _HERE = "{}"
+_OF_MALFORMED = ("malformed", "on_malformed", "remedy", "explained")
 _EXPRESSIONS = ("position", "time", "written_at", "tombstone", "malformed", "captured", "timeless", "written")
 
 
@@ -76,7 +77,7 @@ class Origin:
     Raises
     ------
     ArgumentError
-        There is a position without a partition, or `on_malformed` is unknown.
+        There is a position without a partition, the partition is no tuple of texts, or `on_malformed` is unknown.
     """
 
     partition: tuple[str, ...] | None = None
@@ -95,6 +96,13 @@ class Origin:
     column: str | None = None
 
     def __post_init__(self) -> None:
+        given: Any = self.partition
+        if given is not None and not (
+            isinstance(given, tuple) and all(isinstance(one, str) for one in given)
+        ):
+            raise ArgumentError(
+                f"partition={given!r} is no tuple of expressions.", hint='Write it as partition=("{}.log",).'
+            )
         if self.position is not None and not self.partition:
             raise ArgumentError(
                 "The origin has a position, and no partition in which it counts.",
@@ -124,6 +132,11 @@ def with_origin(frame: DataFrame, column: str, origin: Origin) -> DataFrame:
     DataFrame
         The same rows.
 
+    Raises
+    ------
+    ArgumentError
+        The frame has no such column.
+
     Examples
     --------
     Rows whose source has one order, and a condition for deletes:
@@ -139,6 +152,11 @@ def with_origin(frame: DataFrame, column: str, origin: Origin) -> DataFrame:
     >>> ts.table(frame, "id", name="numbers")
     Table 'numbers' [key id: bigint] []
     """
+    if column not in frame.columns:
+        raise ArgumentError(
+            f"The frame has no column {column!r} that could carry an origin.",
+            hint=f"Give one of {', '.join(map(repr, frame.columns))}.",
+        )
     usual = asdict(Origin())
     note = {name: one for name, one in asdict(origin).items() if one != usual[name]}
     # withMetadata and not alias(metadata=...): Spark Connect's withColumn drops that of an alias.
@@ -148,13 +166,29 @@ def with_origin(frame: DataFrame, column: str, origin: Origin) -> DataFrame:
 def noted_origin(schema: StructType) -> Origin | None:
     """Find the origin that `with_origin` gave a frame, for the column's present name.
 
-    If a source is made of the frame of another one, it is the origin that knows the places.
+    If a source is made of the frame of another one, it is the origin that knows the places; what the other one says of
+    rows that could not be read holds, too.
+
+    Raises
+    ------
+    ArgumentError
+        Two know places.
     """
     found = list[Origin]()
     for column, note in all_noted(schema, _ORIGIN).items():
         parts = {"partition": tuple(note["partition"])} if "partition" in note else {}
         found.append(located(Origin(**{**note, **parts}), column))
-    return next((one for one in found if one.partition is not None), found[0] if found else None)
+    placing = [one.column for one in found if one.partition]
+    if len(placing) > 1:
+        raise ArgumentError(
+            f"The columns {placing[0]!r} and {placing[1]!r} both say where the rows come from.",
+            hint="Drop the column whose places do not count.",
+        )
+    said = next((one for one in found if one.partition is not None), found[0] if found else None)
+    judging = next((one for one in found if one.malformed is not None), None)
+    if said is None or judging is None or said.malformed is not None:
+        return said
+    return replace(said, **{name: getattr(judging, name) for name in _OF_MALFORMED})
 
 
 def located(origin: Origin, column: str) -> Origin:
@@ -174,9 +208,14 @@ def marks_of(origin: Origin) -> tuple[str, ...]:
     return tuple(f"__mark{number}" for number in range(len(origin.partition or ())))
 
 
+def carrying(schema: StructType) -> list[str]:
+    """The columns that carry origins: they are no part of a value."""
+    return list(all_noted(schema, _ORIGIN))
+
+
 def own_columns(frame: DataFrame) -> list[str]:
     """The columns of a frame, without those in which a source says what it knows."""
-    added = {CORRUPT_RECORD, *all_noted(frame.schema, _ORIGIN)}
+    added = {CORRUPT_RECORD, *carrying(frame.schema)}
     return [name for name in frame.columns if name not in added]
 
 

@@ -56,8 +56,8 @@ def _of_kafka(df: DataFrame, said: Origin) -> Origin:
         said,
         partition=("`topic`", "CAST(`partition` AS bigint)"),
         position="`offset`",
-        time=time,
-        written_at=f"unix_micros({time})" if is_time else None,
+        time=said.time or time,
+        written_at=said.written_at or (f"unix_micros({time})" if is_time else None),
         continues=True,
     )
 
@@ -76,7 +76,7 @@ def _of_files(df: DataFrame, said: Origin) -> Origin:
         said,
         partition=(_MODIFIED, _PATH, "_metadata.file_block_start"),
         position="_metadata.row_index" if "row_index" in metadata else None,
-        written_at=_MODIFIED,
+        written_at=said.written_at or _MODIFIED,
     )
 
 

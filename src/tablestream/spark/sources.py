@@ -41,7 +41,15 @@ from pyspark.sql import types as T
 from tablestream.base.calling import warn
 from tablestream.connectors import sink
 from tablestream.connectors.json_text import json_options
-from tablestream.connectors.source import OF_PARQUET, OF_VALUE, Origin, all_noted, marks_of, own_columns
+from tablestream.connectors.source import (
+    OF_PARQUET,
+    OF_VALUE,
+    Origin,
+    all_noted,
+    carrying,
+    marks_of,
+    own_columns,
+)
 from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, ReservedNameError
 from tablestream.operators.calendar import FIRST_US, LAST_US
 from tablestream.operators.captured.capture import OF_ROWS, PREIMAGE, READ, UPSERT
@@ -216,8 +224,7 @@ def source_of_frame(df: DataFrame, said: SourceSpec) -> tuple[Source, Analysed |
         check_key_type(one.type, one.name, operator=said.name, where=said.where)
     _check_names(df, said, key)
     origin = origin_of(df)
-    hidden = [] if origin.column is None else [origin.column]
-    value = _value(df, said, [*(one.name for one in key), *hidden])
+    value = _value(df, said, [*(one.name for one in key), *_hidden(df, origin)])
     for one in value:
         arrow_type(one.type, one.name, operator=said.name, where=said.where)
     origin = _ordered(origin, df, said)
@@ -555,9 +562,15 @@ def _ordered(origin: Origin, df: DataFrame, said: SourceSpec) -> Origin:
     return origin if origin.position is not None else replace(origin, partition=())
 
 
+def _hidden(df: DataFrame, origin: Origin) -> set[str]:
+    """The columns in which sources say what they know."""
+    return {*carrying(df.schema)} | ({origin.column} if origin.column is not None else set())
+
+
 def _record(df: DataFrame, origin: Origin) -> Column:
     """A record as text."""
-    names = [sink.quoted(name) for name in df.columns if name != origin.column]
+    hidden = _hidden(df, origin)
+    names = [sink.quoted(name) for name in df.columns if name not in hidden]
     record = F.to_json(F.expr(f"struct({', '.join(names)})"), json_options()) if names else F.lit("{}")
     return record if origin.malformed is None else F.coalesce(F.expr(origin.malformed), record)
 
