@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType, TimestampType
 
 from tablestream import start, table
-from tablestream.connectors.files import source as module
+from tablestream.connectors.files import sink as module
 from tablestream.connectors.files.sink import OWNER, to_files
 from tablestream.connectors.files.source import from_files
 from tablestream.connectors.json_text import json_options
