@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
-from pyspark.sql.types import StructType
+from pyspark.sql.types import IntegerType, StructType
 
 import tablestream as ts
 from tablestream.connectors.delta import sink as delta
@@ -138,7 +138,7 @@ def test_a_table_that_spark_made_is_maintained_by_turns(
 
 def test_a_plain_session_is_told_what_delta_rs_does_not_write(plain: SparkSession, tmp_path: Path) -> None:
     named = changes(plain, 0, (1, "a", "x")).withColumnRenamed("v", "unit price")
-    with pytest.raises(PlanError, match="has a name that needs column mapping") as refused:
+    with pytest.raises(PlanError, match="gets a name that needs column mapping") as refused:
         to_delta(tmp_path / "table").keyed_by(KEY).write(named, 0, "q", "out")
     assert "configure_spark_with_delta_pip" in refused.value.hint
     timed = changes(plain, 0, (1, "a", "x")).selectExpr("*", "INTERVAL '1' DAY AS i")
@@ -161,7 +161,7 @@ def test_constraints_and_odd_partitions_are_left_to_spark(delta_spark: SparkSess
     timed = str(tmp_path / "timed")
     delta_spark.sql(f"CREATE TABLE delta.`{timed}` (k1 INT, t TIMESTAMP) USING delta PARTITIONED BY (t)")
     with pytest.raises(PlanError, match="is partitioned by a timestamp"):
-        to_delta(timed, writer="delta-rs").check_types(delta_spark, StructType().add("k1", "int"))
+        to_delta(timed, writer="delta-rs").check_types(delta_spark, StructType().add("k1", IntegerType()))
 
 
 def test_every_type_comes_back_as_it_was(delta_spark: SparkSession, tmp_path: Path) -> None:
