@@ -112,7 +112,7 @@ def test_at_the_bound_a_row_is_due_and_not_late() -> None:
 
 
 def test_stream_time_is_the_operator_s_or_that_of_a_mark() -> None:
-    own, marked = Buffer(ReleaseRule(10)), Buffer(ReleaseRule(10, now="newest"))
+    own, marked = Buffer(ReleaseRule(10)), Buffer(ReleaseRule(10, mark="newest"))
     for buffer in (own, marked):
         assert buffer.run([(7, "a"), (3, "b")]) == []
         assert buffer.run([(-4, "c"), (5, "d")]) == [(-4, "c")]

@@ -1,4 +1,4 @@
-"""A Delta table by delta-rs, the package ``deltalake``: no jars, no settings of the session, and no Spark job to merge.
+"""A Delta table by delta-rs, the package ``deltalake``: no jars, and no settings of the session.
 
 Small micro-batches are merged by this process from memory. Larger ones are first written as Parquet files by Spark's
 workers, next to the table, where no reader of it looks, and are then streamed into it.
@@ -24,7 +24,6 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -126,9 +125,9 @@ class RsTable:
         except TableNotFoundError:
             pass
         except DeltaError as error:  # such as a feature that it does not know
-            self._unreadable = str(error).splitlines()[0]
+            self._unreadable = f"cannot be opened ({str(error).splitlines()[0]})"
 
-    @cached_property
+    @property
     def columns(self) -> T.StructType | None:
         """The columns; None if there is no table."""
         if self._table is None:
@@ -212,7 +211,7 @@ class RsTable:
         """Delete a log's micro-batches from a number on."""
         assert self._table is not None  # noqa: S101 - the caller has looked
         self._table.delete(f"{ORDER}['micro_batch'] >= {number}", writer_properties=self._statistics())
-        self._write(_arrow_schema(self.columns or T.StructType()).empty_table(), said)
+        self.mark(T.StructType(), said)
 
     def _write(self, source: pa.Table | pa.RecordBatchReader, said: DeltaMark) -> None:
         from deltalake import write_deltalake
@@ -236,7 +235,6 @@ class RsTable:
 
         DeltaTable.create(self.uri, columns, mode="ignore", storage_options=self._options)
         self._table = DeltaTable(self.uri, storage_options=self._options)
-        self.__dict__.pop("columns", None)
         if self._table.version() > 0 or self._table.file_uris():
             raise CommitFailedError(f"Concurrent writers: another one has written to {self.uri} meanwhile.")
 
@@ -298,10 +296,11 @@ class RsTable:
 
     def _fitted(self, frame: DataFrame) -> DataFrame:
         """Cast rows to the types of the table, as MERGE on Spark would."""
-        if self.columns is None:
+        columns = self.columns
+        if columns is None:
             return frame
-        texts = as_texts(self.columns, frame.schema)
-        kinds = {one.name: one.dataType for one in self.columns}
+        texts = as_texts(columns, frame.schema)
+        kinds = {one.name: one.dataType for one in columns}
         rows = frame.alias("c").select(
             *(
                 F.expr(texts[name]).alias(name) if name in texts else F.col(f"c.{quoted(name)}")

@@ -108,6 +108,8 @@ class DeltaSink(MarkingSink):
                 hint="Rename the column with select(...).",
                 where=user_line(),
             )
+        if self.mode == "changes" and self._uri(spark) is None:
+            return
         table = self._open(spark, columns)
         if table.columns is not None and self.mode == "table":
             self._check_columns(spark, table.columns, columns)
@@ -170,7 +172,7 @@ class DeltaSink(MarkingSink):
             return table
         if self.writer == "delta-rs" or lacking(spark):
             raise PlanError(
-                f"The Delta table at {seen_by_spark(spark, self.path)} {why}, which delta-rs does not write.",
+                f"The Delta table at {seen_by_spark(spark, self.path)} {why}: delta-rs does not write it.",
                 hint=f"Give the session Delta Lake, with which Spark writes it:\n{_SESSION}",
             )
         return SparkTable(spark, self.path)
@@ -281,8 +283,8 @@ def to_delta(
         micro-batch, by ``_order``, counts; a delete deletes. Keys are compared as in ``<=>``: null equals null.
         ``"changes"``: every change, appended with ``_change_type``, ``_timestamp`` and ``_order``.
     writer
-        ``"delta-rs"`` (the package ``deltalake``) needs no jars and no settings, and merges a small micro-batch in a
-        tenth of the time; ``"spark"`` needs a session with Delta Lake. Default: Spark if the session has Delta Lake and
+        ``"delta-rs"`` (the package ``deltalake``) needs no jars and no settings, and merges a small micro-batch without
+        Spark's MERGE; ``"spark"`` needs a session with Delta Lake. Default: Spark if the session has Delta Lake and
         no `storage_options` are given, otherwise delta-rs. Both write the same table, in turn if need be.
     storage_options
         For delta-rs, how an object store is opened, such as ``{"AWS_REGION": "eu-west-1"}``; also from the environment.

@@ -41,18 +41,17 @@ class ReleaseRule:
     its time was before ``now - wait_us`` when it came  late; counted as ``late``, if that is given
     ==================================================  ======================================================
 
-    ``now`` is stream time, the largest time so far. The state has it in the mark of this name, or else in
-    `Context.observed`.
+    ``now`` is stream time, the largest time so far. The state has it in `mark`, or else in `Context.observed`.
     """
 
     wait_us: int
     wall_clock_us: int | None = None
-    now: str | None = None
+    mark: str | None = None
     late: str | None = None
 
     def stream_time(self, context: Context) -> int:
         """The stream time that the state has; `BEGIN` if there is none yet."""
-        known = context.observed if self.now is None else context.marks.get(self.now)
+        known = context.observed if self.mark is None else context.marks.get(self.mark)
         return BEGIN if known is None else known
 
     def due(self, context: Context, *arriving: pl.Series) -> pl.DataFrame:
@@ -141,12 +140,8 @@ class Waiting:
         time: str,
         keys: Sequence[str],
     ) -> None:
-        self._rule, self.context, self.stored, self.now = (
-            rule,
-            context,
-            stored.height,
-            rule.stream_time(context),
-        )
+        self._rule, self.context, self.stored = rule, context, stored.height
+        self.now = rule.stream_time(context)
         before = stored.with_columns(pl.lit(0, pl.Int64).alias(SEQ), pl.lit(0, pl.Int64).alias(STEP))
         self.rows = pl.concat([before.select(new.columns), new])
         self._times = self.rows[time].to_list()
@@ -208,10 +203,11 @@ class Waiting:
     def remember(self) -> None:
         """Write stream time and the waiting rows; ask to run again for the first. Running too early does no harm."""
         context, clock, wait_us = self.context, self.context.clock, self._rule.wall_clock_us
-        if self.now > BEGIN and self._rule.now is None:
-            context.observed = self.now
-        elif self.now > BEGIN:
-            context.marks[self._rule.now or ""] = self.now
+        if self.now > BEGIN:
+            if self._rule.mark is None:
+                context.observed = self.now
+            else:
+                context.marks[self._rule.mark] = self.now
         rows = changed(self.rows, self.stored, pl.Series(self.waits, dtype=pl.Boolean))
         TimeIndex.of(context, WAITING).update(rows, self._over)
         if clock is not None and wait_us is not None:

@@ -217,7 +217,7 @@ class AsOfJoin(Operator):
     def _opened(self, new: pl.DataFrame, puts: pl.DataFrame, context: Context) -> Waiting:
         """The waiting records that may be due, and the arriving ones."""
         late = LATE if self.atomic else None  # Kafka Streams does not count these
-        rule = ReleaseRule(self.grace_us or 0, self.wall_clock_us, now=BUFFERED, late=late)
+        rule = ReleaseRule(self.grace_us or 0, self.wall_clock_us, mark=BUFFERED, late=late)
         pointing = new.filter(pl.col(FOREIGN_HASH).is_not_null())
         due = rule.due(context, pointing[TS], *([puts[TS]] if self.table_advances else []))
         for by_clock in rule.overdue(context):
