@@ -13,7 +13,7 @@ import pytest
 from tablestream.operators.cells import cells, column
 from tablestream.operators.operator import Context
 from tablestream.operators.reasons import NULL_KEY_OR_VALUE
-from tablestream.operators.reduce.accumulated import Accumulated, AccumulatedBy
+from tablestream.operators.reduce.accumulated import Accumulated
 from tablestream.operators.reduce.aggregate import Aggregate, AnyFunction
 from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.fold import Fold, UserFunctions
@@ -94,7 +94,7 @@ def by_hand(kind: Kind, values: list[int | None]) -> Any:
 def test_what_is_remembered_of_records_is_enough(pieces: int) -> None:
     rng = random.Random(pieces)
     records = [(rng.choice("gh"), rng.choice([None, 1, 2, 3, 4, 5])) for _ in range(200)]
-    groups = Groups(pl.Int64(), *(Accumulated(kind, "c0", pl.Int64(), into) for kind, into in ALL))
+    groups = Groups(pl.Int64(), *(Accumulated(Collected(kind, "c0", into), pl.Int64()) for kind, into in ALL))
     got = []
     size = -(-len(records) // pieces)
     for start in range(0, len(records), size):
@@ -109,11 +109,11 @@ def test_what_is_remembered_of_records_is_enough(pieces: int) -> None:
 
 OF_TWO: tuple[AnyFunction, ...] = (
     *(
-        AccumulatedBy(Collected(kind, "c1", pl.String(), "c0"), pl.String(), pl.Int64())
+        Accumulated(Collected(kind, "c1", pl.String(), "c0"), pl.String(), pl.Int64())
         for kind in (Kind.MIN_BY, Kind.MAX_BY)
     ),
     *(
-        AccumulatedBy(Collected(Kind.STRING_AGG, "c1", pl.String(), by, down, "; "), pl.String(), of_by)
+        Accumulated(Collected(Kind.STRING_AGG, "c1", pl.String(), by, down, "; "), pl.String(), of_by)
         for by, of_by in (("c0", pl.Int64()), (None, None))
         for down in (False, True)
     ),
@@ -142,7 +142,7 @@ def test_aggregates_of_records_are_those_of_rows_that_are_never_taken_back(piece
     wanted = []
     for number, (group, value) in enumerate(records):
         rows.setdefault(group, []).append(("", str(number), value))
-        over_rows = (one.shows if isinstance(one, AccumulatedBy) else one for one in OF_TWO)
+        over_rows = (one.shows if isinstance(one, Accumulated) else one for one in OF_TWO)
         wanted.append((group, tuple(shown(one, rows[group]) for one in over_rows)))
     assert got == wanted
 
@@ -151,7 +151,8 @@ def test_nan_is_the_greatest_and_equals_itself() -> None:
     kinds = (Kind.MIN, Kind.MAX, Kind.COUNT_DISTINCT)
     into = (pl.Float64(), pl.Float64(), pl.Int64())
     functions = (
-        Accumulated(kind, "c0", pl.Float64(), kind_into) for kind, kind_into in zip(kinds, into, strict=True)
+        Accumulated(Collected(kind, "c0", kind_into), pl.Float64())
+        for kind, kind_into in zip(kinds, into, strict=True)
     )
     groups = Groups(pl.Float64(), *functions)
     (*_, (_, (least, most, different))) = groups.run(
@@ -232,7 +233,7 @@ def test_groups_that_a_function_deleted_leave_nothing_in_the_state() -> None:
 def test_times_beyond_the_years_of_python_are_aggregated(kind: Kind) -> None:
     end, of = 253402318799_000_000, pl.Datetime("us", "UTC")  # the end of the year 9999 in New York
     into = {Kind.COUNT_DISTINCT: pl.Int64(), Kind.COLLECT_LIST: pl.List(of), Kind.COLLECT_SET: pl.List(of)}
-    function = Accumulated(kind, "c0", of, into.get(kind, of))
+    function = Accumulated(Collected(kind, "c0", into.get(kind, of)), of)
     groups = Aggregate(pl.Schema(), GROUP, pl.Struct({"c0": of}), (function,), keep_empty=True, atomic=False)
     operator, store = RecordGroups(groups, pl.Schema({"_k0": pl.String()})), MemoryStore()
     (schema,) = operator.inputs

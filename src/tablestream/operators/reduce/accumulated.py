@@ -1,122 +1,39 @@
 """Aggregates of records that are never retracted: the state of a group is small, and its result follows from it.
 
-=====================  ==============================================================  ======================
-function               result                                                          remembered
-=====================  ==============================================================  ======================
-``MIN``, ``MAX``       the least, the greatest value that is not null; null if none    that value
-``FIRST``, ``LAST``    the value that arrived first, last; it may be null              that value
-``COLLECT_LIST``       the values that are not null, in the order of arrival           all of them
-``COLLECT_SET``        the same without repetitions                                    all of them
-``COUNT_DISTINCT``     how many different values that are not null                     the different values
-``MIN_BY, MAX_BY``     the value with the least, the greatest ``by`` that is not null  it and its ``by``
-``STRING_AGG``         the texts that are not null, joined in the order of ``by``      all of them
-=====================  ==============================================================  ======================
+===========================  ==============================================================  ========================
+function (see `collected`)   result                                                          remembered
+===========================  ==============================================================  ========================
+of the first row             the value of the record that is first in the function's order   that record
+of all rows                  the values that are not null; as a list, a set, joined          their records
+``COUNT_DISTINCT``           how many different values that are not null                     the different values
+===========================  ==============================================================  ========================
+
+A record is its value. Of functions that are ordered by another column, and of texts, it is a struct of both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import ge, gt, itemgetter, lt
 from typing import Any, Protocol
 
 import polars as pl
 
 from tablestream.operators.cells import cells
 from tablestream.operators.cells import column as column_of
-from tablestream.operators.reduce.collected import Collected, Kind, comparable, hashable, joined
+from tablestream.operators.reduce.collected import Collected, Kind, comparable, hashable
 from tablestream.operators.reduce.groups import GroupEvents
 from tablestream.operators.reduce.totals import Function, Totals
 from tablestream.state.positions import Ints
 
 
-@dataclass(frozen=True)
-class Accumulated(Function):
-    """An aggregate of a column of records.
-
-    Parameters
-    ----------
-    kind
-        Which aggregate.
-    column, of
-        The column, and its dtype.
-    into
-        The dtype of the result, as in Spark.
-    """
-
-    kind: Kind
-    column: str
-    of: pl.DataType
-    into: pl.DataType
-
-    @property
-    def result(self) -> pl.DataType:
-        return self.into
-
-    @property
-    def state(self) -> dict[str, pl.DataType]:
-        return {"values": pl.List(self.of)}
-
-    def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
-        """Add the records of each group, one by one."""
-        taken = one_by_one(events, events.new(self.column), base[0], shown, self._made)
-        return taken.totals(self.into, pl.List(self.of))
-
-    def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:  # noqa: ARG002
-        """Return the results for the remembered values."""
-        return results_of(base[0], self.into, self._made)
-
-    def _made(self, stored: list[Any] | None) -> Taking:
-        return _Kept(self.kind, stored)
-
-
-@dataclass(frozen=True)
-class AccumulatedBy(Function):
-    """An aggregate of a column of records in the order of another column.
-
-    Parameters
-    ----------
-    shows
-        Which aggregate, of which columns.
-    of, of_by
-        The dtypes of the column, and of the one that it is ordered by; None: records stay in the order of arrival.
-    """
-
-    shows: Collected
-    of: pl.DataType
-    of_by: pl.DataType | None
-
-    @property
-    def result(self) -> pl.DataType:
-        return self.shows.result
-
-    @property
-    def state(self) -> dict[str, pl.DataType]:
-        return {"values": pl.List(self._pair)}
-
-    @property
-    def _pair(self) -> pl.Struct:
-        return pl.Struct({"value": self.of} | ({} if self.of_by is None else {"by": self.of_by}))
-
-    def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
-        """Add the records of each group, one by one."""
-        parts = [events.new(self.shows.column).alias("value")]
-        parts += [] if self.shows.by is None else [events.new(self.shows.by).alias("by")]
-        taken = one_by_one(events, pl.DataFrame(parts).to_struct(), base[0], shown, self._made)
-        return taken.totals(self.result, pl.List(self._pair))
-
-    def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:  # noqa: ARG002
-        """Return the results for the remembered values."""
-        return results_of(base[0], self.result, self._made)
-
-    def _made(self, stored: list[Any] | None) -> Taking:
-        return (_Joined if self.shows.kind is Kind.STRING_AGG else _First)(self.shows, stored)
-
-
 class Taking(Protocol):
-    """The state of an aggregate of one group, to which values are added one by one."""
+    """The state of an aggregate of one group, to which records are added one by one."""
 
-    def take(self, value: Any) -> None:
-        """Add a value."""
+    def take(self, record: Any) -> None:
+        """Add a record."""
 
     def result(self) -> Any:
         """The aggregate so far."""
@@ -125,112 +42,153 @@ class Taking(Protocol):
         """What to remember."""
 
 
+class OneByOne(Function):
+    """An aggregate to which records are added one by one."""
+
+    column: str
+
+    @abstractmethod
+    def began(self, stored: Any) -> Taking:
+        """Begin with what was remembered of a group, or with None."""
+
+    def records(self, events: GroupEvents) -> pl.Series:
+        """What is taken of each record."""
+        return events.new(self.column)
+
+    def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
+        """Add the records of each group, one by one."""
+        known, wanted = cells(base[0]), set(shown.tolist())
+        groups: list[Taking] = []
+        results: list[Any] = []
+        records = zip(events.group.tolist(), cells(self.records(events)), strict=True)
+        for at, (group, record) in enumerate(records):
+            if group == len(groups):
+                groups.append(self.began(known[group]))
+            groups[group].take(record)
+            if at in wanted:
+                results.append(groups[group].result())
+        (kept,) = self.state.values()
+        return Totals(column_of(results, self.result), [column_of([one.stored() for one in groups], kept)])
+
+    def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:  # noqa: ARG002
+        """Return the results for what was remembered."""
+        return column_of([self.began(stored).result() for stored in cells(base[0])], self.result)
+
+
 @dataclass(frozen=True)
-class Taken:
-    """The outcome: the results to emit, and what to remember of each group."""
+class Accumulated(OneByOne):
+    """An aggregate of a column of records.
 
-    results: list[Any]
-    groups: list[Taking]
+    Parameters
+    ----------
+    shows
+        Which aggregate.
+    of, of_by
+        The dtypes of its column, and of the one that orders the records; None: they stay in the order of arrival.
+    """
 
-    def totals(self, result: pl.DataType, state: pl.DataType) -> Totals:
-        """Return both as columns."""
-        remembered = column_of([one.stored() for one in self.groups], state)
-        return Totals(column_of(self.results, result), [remembered])
+    shows: Collected
+    of: pl.DataType
+    of_by: pl.DataType | None = None
 
+    @property
+    def result(self) -> pl.DataType:
+        return self.shows.result
 
-def one_by_one(
-    events: GroupEvents, values: pl.Series, base: pl.Series, shown: Ints, make: Callable[[Any], Taking]
-) -> Taken:
-    """Add the records of each group one by one; `make` starts from what was remembered, or from None."""
-    known, wanted = cells(base), set(shown.tolist())
-    taken = Taken([], [])
-    records = zip(events.group.tolist(), cells(values), strict=True)
-    for at, (group, value) in enumerate(records):
-        if group == len(taken.groups):
-            taken.groups.append(make(known[group]))
-        taken.groups[group].take(value)
-        if at in wanted:
-            taken.results.append(taken.groups[group].result())
-    return taken
+    @property
+    def state(self) -> dict[str, pl.DataType]:
+        both = pl.Struct({"value": self.of} | ({} if self.of_by is None else {"by": self.of_by}))
+        return {"values": pl.List(both if self._are_structs else self.of)}
 
+    @property
+    def _are_structs(self) -> bool:
+        return self.of_by is not None or self.shows.kind is Kind.STRING_AGG
 
-def results_of(base: pl.Series, result: pl.DataType, make: Callable[[Any], Taking]) -> pl.Series:
-    """Return the results of groups from what was remembered of them."""
-    return column_of([make(stored).result() for stored in cells(base)], result)
+    def records(self, events: GroupEvents) -> pl.Series:
+        values = events.new(self.shows.column)
+        if not self._are_structs:
+            return values
+        by = [] if self.shows.by is None else [events.new(self.shows.by).alias("by")]
+        return pl.DataFrame([values.alias("value"), *by]).to_struct()
 
-
-class _Kept:
-    """The remembered values of one group."""
-
-    def __init__(self, kind: Kind, stored: list[Any] | None) -> None:
-        self._kind, self._values = kind, stored or []
-        self._seen = set(map(hashable, self._values))
-
-    def take(self, value: Any) -> None:
-        kind, values = self._kind, self._values
-        if kind is Kind.LAST or (kind is Kind.FIRST and not values):
-            values[:] = [value]
-        elif value is None or kind is Kind.FIRST:
-            return
-        elif kind in {Kind.MIN, Kind.MAX}:
-            choose = min if kind is Kind.MIN else max
-            values[:] = [choose(*values, value, key=comparable)] if values else [value]
-        elif kind is Kind.COLLECT_LIST:
-            values.append(value)
-        elif hashable(value) not in self._seen:
-            self._seen.add(hashable(value))
-            values.append(value)
-
-    def result(self) -> Any:
-        if self._kind is Kind.COUNT_DISTINCT:
-            return len(self._values)
-        if self._kind in {Kind.COLLECT_LIST, Kind.COLLECT_SET}:
-            return list(self._values)
-        return self._values[0] if self._values else None
-
-    def stored(self) -> list[Any]:
-        return self._values
+    def began(self, stored: list[Any] | None) -> Taking:
+        texts = self.shows.kind is Kind.STRING_AGG
+        return (_Texts if texts else _All if self.shows.is_list else _First)(self.shows, stored or [])
 
 
 class _First:
-    """The record that comes first in an order: of equal ones the oldest if the least is wanted, else the newest."""
+    """The record that comes first in an order."""
 
-    def __init__(self, shows: Collected, stored: list[Any] | None) -> None:
-        self._newest, self._stored = shows.kind is Kind.MAX_BY, stored or []
+    def __init__(self, shows: Collected, stored: list[Any]) -> None:
+        self._value = _itself if shows.by is None else _value
+        self._by = _by if shows.by is not None else _itself if shows.order.columns else _arrival
+        # Equal values are one result, so the greatest one stays; of records with an equal ``by`` the newest is first.
+        self._is_before = {Kind.MAX: gt, Kind.MAX_BY: ge, Kind.LAST: ge}.get(shows.kind, lt)
+        self._records = stored
+        self._rank: Any = comparable(self._by(stored[0])) if stored else None
 
-    def take(self, record: dict[str, Any]) -> None:
-        if record["by"] is None:
+    def take(self, record: Any) -> None:
+        by = self._by(record)
+        if by is None:
             return
-        if self._stored:
-            new, old = comparable(record["by"]), comparable(self._stored[0]["by"])
-            if not (new >= old if self._newest else new < old):
-                return
-        self._stored = [record]
+        rank = comparable(by)
+        if not self._records or self._is_before(rank, self._rank):
+            self._records, self._rank = [record], rank
 
     def result(self) -> Any:
-        return self._stored[0]["value"] if self._stored else None
+        return self._value(self._records[0]) if self._records else None
 
     def stored(self) -> list[Any]:
-        return self._stored
+        return self._records
 
 
-class _Joined:
-    """Texts in an order; nulls of the order come last."""
+class _All:
+    """All values; of a set, the different ones."""
 
-    def __init__(self, shows: Collected, stored: list[Any] | None) -> None:
-        self._shows, self._stored = shows, stored or []
+    def __init__(self, shows: Collected, stored: list[Any]) -> None:
+        self._shows, self._records = shows, stored
+        self._seen = set(map(hashable, stored)) if shows.is_set else None
 
-    def take(self, record: dict[str, Any]) -> None:
+    def take(self, record: Any) -> None:
+        if record is None:
+            return
+        if self._seen is not None:
+            value = hashable(record)
+            if value in self._seen:
+                return
+            self._seen.add(value)
+        self._records.append(record)
+
+    def result(self) -> Any:
+        return self._shows.of_present(self._records)
+
+    def stored(self) -> list[Any]:
+        return self._records
+
+
+class _Texts(_All):
+    """All texts; those that nothing orders come last."""
+
+    def take(self, record: Any) -> None:
         if record["value"] is not None:
-            self._stored.append(record)
+            self._records.append(record)
 
-    def result(self) -> str | None:
-        by_value, down = self._shows.by is not None, self._shows.descending
-        last = [one for one in self._stored if by_value and one["by"] is None]
-        ordered = [one for one in self._stored if not by_value or one["by"] is not None]
-        if by_value:
-            ordered.sort(key=lambda one: comparable(one["by"]), reverse=down)
-        return joined([one["value"] for one in (*ordered, *last)], self._shows.delimiter)
+    def result(self) -> Any:
+        records = self._records
+        if self._shows.by is not None:
+            records = [one for one in self._records if one["by"] is not None]
+            records.sort(key=lambda one: comparable(one["by"]), reverse=self._shows.descending)
+            records += [one for one in self._records if one["by"] is None]
+        return self._shows.of_present([one["value"] for one in records])
 
-    def stored(self) -> list[Any]:
-        return self._stored
+
+_value, _by = itemgetter("value"), itemgetter("by")
+
+
+def _itself(record: Any) -> Any:
+    return record
+
+
+def _arrival(record: Any) -> Any:  # noqa: ARG001
+    """What orders records by their arrival: nothing else."""
+    return ()

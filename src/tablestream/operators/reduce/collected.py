@@ -10,6 +10,8 @@ from typing import Any
 
 import polars as pl
 
+from tablestream.operators.reduce.ranking import Order
+
 
 class Kind(Enum):
     """Which aggregate of a group's values."""
@@ -50,33 +52,40 @@ class Collected:
     delimiter: str = ""
 
     @property
+    def is_set(self) -> bool:
+        """Whether equal values count once."""
+        return self.kind in {Kind.COLLECT_SET, Kind.COUNT_DISTINCT}
+
+    @property
     def is_list(self) -> bool:
         """Whether the result contains all rows of the group."""
-        return self.kind in {Kind.COLLECT_LIST, Kind.COLLECT_SET, Kind.STRING_AGG}
+        return self.is_set or self.kind in {Kind.COLLECT_LIST, Kind.STRING_AGG}
+
+    @property
+    def order(self) -> Order:
+        """The order whose first row it shows, or in which it lists all rows."""
+        of = self.column if self.kind in {Kind.MIN, Kind.MAX} else self.by
+        columns = () if of is None else (of,)
+        newest = self.kind in {Kind.MAX, Kind.MAX_BY, Kind.LAST}
+        down = (newest or self.descending,) * len(columns)
+        keeps_nulls = self.kind is Kind.STRING_AGG and self.by is not None
+        return Order(columns, down, newest, keeps_nulls)
 
     def of_all(self, values: Iterable[Any]) -> Any:
-        """Return the result of all values of a group, in their order."""
-        found = collected(self.kind, values)
-        return joined(found, self.delimiter) if self.kind is Kind.STRING_AGG else found
+        """Return the result of all values of a group, in their order; in a set a value stands where it comes first."""
+        present = [value for value in values if value is not None]
+        if self.is_set:
+            first: dict[Any, Any] = {}
+            for value in present:
+                first.setdefault(hashable(value), value)
+            present = list(first.values())
+        return self.of_present(present)
 
-
-def collected(kind: Kind, values: Iterable[Any]) -> list[Any]:
-    """Make a list or a set of the values of a group, in the order in which their rows arrived.
-
-    In a set a value stands where the first of its rows stands.
-    """
-    present = [value for value in values if value is not None]
-    if kind is not Kind.COLLECT_SET:
-        return present
-    first: dict[Any, Any] = {}
-    for value in present:
-        first.setdefault(hashable(value), value)
-    return list(first.values())
-
-
-def joined(texts: Sequence[str], delimiter: str) -> str | None:
-    """Join texts; None if there are none."""
-    return delimiter.join(texts) if texts else None
+    def of_present(self, values: Sequence[Any]) -> Any:
+        """Return the result of the values that it shows, none of which is null."""
+        if self.kind is Kind.STRING_AGG:
+            return self.delimiter.join(values) if values else None
+        return len(values) if self.kind is Kind.COUNT_DISTINCT else list(values)
 
 
 def comparable(value: Any) -> Any:

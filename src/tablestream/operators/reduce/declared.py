@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from tablestream.operators.reduce.accumulated import Accumulated, AccumulatedBy
+from tablestream.operators.reduce.accumulated import Accumulated
 from tablestream.operators.reduce.aggregate import AnyFunction
 from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.counted import CountDistinct
@@ -96,19 +96,10 @@ def _always(make: _Make, takes: Takes) -> Declared:
 
 
 def _of_rows(kind: Kind, takes: Takes, *, sees_order: bool = True) -> Declared:
-    return Declared(
-        takes,
-        lambda use: Collected(kind, use.column, use.result),
-        lambda use: Accumulated(kind, use.column, use.of, use.result),
-        sees_order,
-    )
-
-
-def _by_another(kind: Kind, takes: Takes) -> Declared:
     def rows(use: Use) -> Collected:
         return Collected(kind, use.column, use.result, use.by, use.descending, str(use.parameter or ""))
 
-    return Declared(takes, rows, lambda use: AccumulatedBy(rows(use), use.of, use.of_by), sees_order=True)
+    return Declared(takes, rows, lambda use: Accumulated(rows(use), use.of, use.of_by), sees_order)
 
 
 def _variance(*, population: bool, root: bool) -> Declared:
@@ -145,13 +136,13 @@ AGGREGATES: dict[str, Declared] = {
     "last": _of_rows(Kind.LAST, Takes.ANY),
     "collect_list": _of_rows(Kind.COLLECT_LIST, Takes.ANY),
     "collect_set": _of_rows(Kind.COLLECT_SET, Takes.COMPARED),
-    "min_by": _by_another(Kind.MIN_BY, Takes.ANY),
-    "max_by": _by_another(Kind.MAX_BY, Takes.ANY),
-    "string_agg": _by_another(Kind.STRING_AGG, Takes.TEXTS),
+    "min_by": _of_rows(Kind.MIN_BY, Takes.ANY),
+    "max_by": _of_rows(Kind.MAX_BY, Takes.ANY),
+    "string_agg": _of_rows(Kind.STRING_AGG, Takes.TEXTS),
     "count_distinct": Declared(
         Takes.COMPARED,
         lambda use: CountDistinct(use.column, use.of),
-        lambda use: Accumulated(Kind.COUNT_DISTINCT, use.column, use.of, use.result),
+        _of_rows(Kind.COUNT_DISTINCT, Takes.COMPARED).over_records,
     ),
     "mode": _always(lambda use: Mode(use.column, use.of), Takes.ORDERED),
     "percentile": _always(

@@ -161,7 +161,7 @@ class Members:
 
     @cached_property
     def _rows(self) -> GroupRows:
-        orders = tuple(dict.fromkeys(map(order_of, self.functions)))
+        orders = tuple(dict.fromkeys(one.order for one in self.functions))
         shown = None if any(one.is_list for one in self.functions) else 1
         return GroupRows(self.keys, self.group_keys, self.value, orders, shown)
 
@@ -191,19 +191,9 @@ class Members:
         known = self._rows.recalled(groups, trace)
         found = []
         for function in self.functions:
-            rows, group = known[order_of(function)]
+            rows, group = known[function.order]
             found.append(_recalled(function, rows["v"], group, groups.height))
         return found
-
-
-def order_of(function: Collected) -> Order:
-    """The order whose first row a function shows, or in which it lists all rows."""
-    if function.kind is Kind.STRING_AGG and function.by is not None:
-        return Order((function.by,), (function.descending,), newest_first=False, keeps_nulls=True)
-    of = function.column if function.kind in {Kind.MIN, Kind.MAX} else function.by
-    columns = () if of is None else (of,)
-    down = function.kind in {Kind.MAX, Kind.MAX_BY, Kind.LAST}
-    return Order(columns, (down,) * len(columns), newest_first=down)
 
 
 def _bound(number: int) -> str:
@@ -252,7 +242,7 @@ def _lists(function: Collected, ranking: Ranking, events: GroupEvents, shows: Bo
 
 def _shown(function: Collected, passes: Sequence[Pass[Ints]], events: GroupEvents, shows: Bools) -> pl.Series:
     """The results of a function at the messages that emit."""
-    order = order_of(function)
+    order = function.order
     if function.is_list:
         return _lists(function, passes[0].rankings[order], events, shows)
     return _result(

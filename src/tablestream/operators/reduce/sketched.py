@@ -17,7 +17,6 @@ Flajolet et al., "HyperLogLog" (2007); Dunning, Ertl, "Computing extremely accur
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -25,11 +24,8 @@ from typing import Any
 import datasketches
 import polars as pl
 
-from tablestream.operators.reduce.accumulated import Taking, one_by_one, results_of
+from tablestream.operators.reduce.accumulated import OneByOne, Taking
 from tablestream.operators.reduce.collected import hashable
-from tablestream.operators.reduce.groups import GroupEvents
-from tablestream.operators.reduce.totals import Function, Totals
-from tablestream.state.positions import Ints
 
 #: The resolution of a t-digest. Unlike other quantile sketches it draws no random numbers, so replays agree.
 _COMPRESSION = 200
@@ -43,7 +39,7 @@ class Sketch(Enum):
 
 
 @dataclass(frozen=True)
-class Sketched(Function):
+class Sketched(OneByOne):
     """An approximate aggregate of a column of records.
 
     Parameters
@@ -71,16 +67,7 @@ class Sketched(Function):
     def state(self) -> dict[str, pl.DataType]:
         return {"sketch": pl.Binary()}
 
-    def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
-        """Add the records of each group, one by one."""
-        taken = one_by_one(events, events.new(self.column), base[0], shown, self._opened)
-        return taken.totals(self.into, pl.Binary())
-
-    def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:  # noqa: ARG002
-        """Return the sketches' estimates."""
-        return results_of(base[0], self.into, self._opened)
-
-    def _opened(self, stored: bytes | None) -> Taking:
+    def began(self, stored: bytes | None) -> Taking:
         kind = _Distinct if self.sketch is Sketch.COUNT_DISTINCT else _Percentile
         return kind(self.parameter, stored)
 
