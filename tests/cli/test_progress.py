@@ -14,7 +14,7 @@ import pytest
 from tablestream.cli.display import console, print_rows
 from tablestream.cli.progress import MicroBatch
 from tablestream.cli.screen import JsonScreen, TextScreen
-from tablestream.cli.screen_sink import ScreenSink
+from tablestream.cli.sinks import ScreenSink
 from tablestream.errors import PlanError
 from tablestream.metrics.query_metrics import OperatorMetrics, QueryMetrics
 

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 import tablestream as ts
 from tablestream import functions as tf
-from tablestream.cli import app, state_key
+from tablestream.cli import app
+from tablestream.cli import state as state_command
 from tablestream.cli.exit_codes import ExitCode
 from tablestream.planner.catalogue import decode
 from tablestream.spark import stored_state
@@ -99,7 +100,7 @@ def test_without_a_table_the_tables_are_listed_with_their_sizes(checkpoint: Path
 
 def test_a_number_of_a_key_is_read_with_all_its_digits(spark: SparkSession) -> None:
     text = '{"k": 1234567890123456.7891}'
-    (value,) = state_key._values(spark, text, {"k": 1.0}, [T.StructField("k", T.DecimalType(20, 4))])
+    (value,) = state_command._values(spark, text, {"k": 1.0}, [T.StructField("k", T.DecimalType(20, 4))])
     assert spark.range(1).select(value).collect()[0][0] == Decimal("1234567890123456.7891")
 
 
@@ -108,7 +109,7 @@ def test_a_number_of_a_key_is_read_with_all_its_digits(spark: SparkSession) -> N
 )
 def test_a_time_of_a_key_is_read_as_the_hint_says_and_as_rows_show_it(spark: SparkSession, text: str) -> None:
     key = {"k": text}
-    (value,) = state_key._values(spark, json.dumps(key), key, [T.StructField("k", T.TimestampType())])
+    (value,) = state_command._values(spark, json.dumps(key), key, [T.StructField("k", T.TimestampType())])
     assert spark.range(1).select(value.cast("string")).collect()[0][0] == "2024-01-02 09:00:00"
 
 

@@ -25,8 +25,7 @@ from tablestream.operators.reduce.aggregate import Aggregate, AnyFunction
 from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.counted import CountDistinct
 from tablestream.operators.reduce.fold import Fold, UserFunctions
-from tablestream.operators.reduce.mode import Mode
-from tablestream.operators.reduce.percentile import Percentile
+from tablestream.operators.reduce.ranked_counts import Mode, Percentile
 from tablestream.operators.reduce.regroup import Regroup
 from tablestream.operators.reduce.spread import AllOrAny, Variance
 from tablestream.operators.reduce.top import Top

@@ -24,9 +24,8 @@ from tablestream.operators.reduce import parts as working
 from tablestream.operators.reduce.aggregate import Aggregate, AnyFunction
 from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.counted import CountDistinct, OfCounts, value_bytes
-from tablestream.operators.reduce.mode import Mode
 from tablestream.operators.reduce.own import Anew, Subtracting
-from tablestream.operators.reduce.percentile import Percentile
+from tablestream.operators.reduce.ranked_counts import Mode, Percentile
 from tablestream.operators.reduce.ranking import Order
 from tablestream.operators.reduce.spread import AllOrAny, Variance
 from tablestream.state.cache import NoCache

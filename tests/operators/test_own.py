@@ -11,8 +11,8 @@ import pytest
 from tablestream.base.data_text import data_left_out
 from tablestream.errors import ExpressionError
 from tablestream.operators.reduce.aggregate import Aggregate, AnyFunction
-from tablestream.operators.reduce.mode import Mode
 from tablestream.operators.reduce.own import Anew, Subtracting
+from tablestream.operators.reduce.ranked_counts import Mode
 from tests.operators.test_groups import GROUPS, KEYS, Chain
 
 POINT = pl.Struct({"x": pl.Float64(), "y": pl.List(pl.Float64())})

@@ -17,8 +17,7 @@ from tablestream.operators.reduce.accumulated import Accumulated
 from tablestream.operators.reduce.aggregate import Aggregate, AnyFunction
 from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.fold import Fold, UserFunctions
-from tablestream.operators.reduce.mode import Mode
-from tablestream.operators.reduce.percentile import Percentile
+from tablestream.operators.reduce.ranked_counts import Mode, Percentile
 from tablestream.operators.reduce.record_groups import RecordGroups
 from tablestream.operators.reduce.sketched import Sketch, Sketched
 from tablestream.operators.reduce.spread import AllOrAny, Variance

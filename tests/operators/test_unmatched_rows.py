@@ -1,4 +1,4 @@
-"""The rule table of `unmatched_rows`, row by row: right rows that no left row points at."""
+"""The rule table of unmatched rows, row by row: right rows that no left row points at."""
 
 from __future__ import annotations
 

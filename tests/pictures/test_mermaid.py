@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tablestream.pictures.diagram import mermaid_of
 from tablestream.pictures.figures import Figures
-from tablestream.pictures.mermaid import mermaid_of
 from tablestream.pictures.of_plan import picture_of
 from tablestream.pictures.picture import Arrow, Box, Kind, Lane, Line, Picture
 from tests.pictures.plans import DRAWN, metrics, plan

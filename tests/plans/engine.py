@@ -25,7 +25,6 @@ from tablestream.runtime.alignment import progress_of
 from tablestream.runtime.measures import Counts
 from tablestream.runtime.order import in_order
 from tablestream.runtime.rounds import EVERY_SHARD, RANKS, Port, Round
-from tablestream.runtime.routing import copied_to, shards_of
 from tablestream.runtime.run_round import run_round
 from tablestream.runtime.slices import SLICE_ROWS
 from tablestream.state.cache import ChunkCache, NoCache
@@ -325,7 +324,7 @@ class Engine:
             told = any(ending.port == port for ending in self.plan.endings if ending.rejected)
             assert told or work.alignment is not None or _own(frame) in self._emitted[port.number]
             if self.plan.ends_in_place and port.round > len(self.plan.rounds) == work.number:
-                assert set(shards_of(frame, port, self.shards)) <= {shard}
+                assert set(port.shards_of(frame, self.shards)) <= {shard}
             self._deliver(port, frame, inbox)
         self.measures.update(counts.measures(work, state))
         state.commit()
@@ -443,11 +442,11 @@ class Engine:
             mixed = frame[pl.Series(order)]
             parts = [(shard, mixed) for shard in range(self.shards)]
         else:
-            shards = shards_of(frame, port, self.shards)[order]
+            shards = port.shards_of(frame, self.shards)[order]
             parts = [
                 (to, frame[pl.Series(order[shards == one])])
                 for one in np.unique(shards)
-                for to in copied_to(int(one), port, self.shards)
+                for to in port.copied_to(int(one), self.shards)
             ]
         for shard, part in parts:
             boxes = inbox.setdefault((port.round, shard), {}).setdefault(port.number, [])

@@ -1,4 +1,4 @@
-"""Slices of messages that are not packed, as `tablestream.spark.inbox` makes them of blobs."""
+"""Slices of messages that are not packed, as `tablestream.spark.round_worker` makes them of blobs."""
 
 from __future__ import annotations
 

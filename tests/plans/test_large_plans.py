@@ -9,7 +9,7 @@ import pytest
 from pyspark.serializers import CloudPickleSerializer
 
 from tablestream.errors import PlanError
-from tablestream.planner.depth import MOST_ROUNDS
+from tablestream.planner.lower import MOST_ROUNDS
 from tablestream.spark.processor import RoundProcessor
 from tablestream.spark.round_worker import RoundWorker, Settings
 from tablestream.topology.measures import Measure

@@ -14,7 +14,7 @@ from tablestream.planner.physical_plan import Align
 from tablestream.runtime.order import number_messages, split_steps
 from tablestream.runtime.rounds import RANKS, Round
 from tablestream.runtime.slices import RECORD, Inbox, slice_numbers
-from tablestream.spark import blobs, inbox
+from tablestream.spark import blobs, round_worker
 from tablestream.state.changes import BOOTSTRAP, PARTITION, POSITION, STEP_HOPS, TIME
 from tablestream.topology.streams import Grace
 from tests.marks import quick_each, quick_first
@@ -128,7 +128,7 @@ def test_packed_messages_are_opened_in_the_same_slices(
     *, narrowed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And each of them once, at its port, however they are packed."""
-    monkeypatch.setattr(inbox, "SLICE_ROWS", 700)
+    monkeypatch.setattr(round_worker, "SLICE_ROWS", 700)
     monkeypatch.setattr(blobs, "_FEW", 50 if narrowed else 10_000)
     numbers = range(2000)
     messages = pl.DataFrame(
@@ -140,7 +140,7 @@ def test_packed_messages_are_opened_in_the_same_slices(
             "v": [f"{number}" for number in numbers],
         }
     )
-    packed, frames = inbox.PackedInbox(), dict[int, list[pl.DataFrame]]()
+    packed, frames = round_worker.PackedInbox(), dict[int, list[pl.DataFrame]]()
     for number, frame in enumerate(messages.iter_slices(150)):
         packed.add(number % 2, frame.height, blobs.encode(frame))
         frames.setdefault(number % 2, []).append(frame)
@@ -158,7 +158,7 @@ def slice_values(messages: Inbox) -> dict[int, list[str]]:
 
 
 def test_a_round_that_only_the_end_decides_gets_all_messages_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbox, "SLICE_ROWS", 1)
+    monkeypatch.setattr(round_worker, "SLICE_ROWS", 1)
     frame = records([(time, "0000/a", 0, 0) for time in range(5)])
     (groups,) = SINGLE["groups by pointer"]()
     opened = []
@@ -168,7 +168,7 @@ def test_a_round_that_only_the_end_decides_gets_all_messages_at_once(monkeypatch
         (Output(groups), Align(0)),
     ]:
         for work in Engine([output], align=align).plan.rounds:
-            packed = inbox.PackedInbox()
+            packed = round_worker.PackedInbox()
             packed.add(1, frame.height, blobs.encode(frame))
             opened.append(len(list(packed.opened(work))))
     assert opened == [5, 5, 5, 1, 1, 5, 5]

@@ -11,7 +11,7 @@ from tablestream.operators.reduce import parts
 from tablestream.runtime import slices
 from tablestream.runtime.measures import ROWS_OUT
 from tablestream.runtime.rounds import Round
-from tablestream.spark import blobs, inbox
+from tablestream.spark import blobs, round_worker
 from tablestream.state.changes import PARTITION, POSITION, TIME
 from tests.marks import quick_each
 from tests.plans.catalogue import COMPOSED, SINGLE
@@ -129,8 +129,8 @@ def test_final_changes_of_thinned_plans_are_those_of_every_change(plan: str) -> 
 
 def test_large_messages_are_opened_in_slices_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few lists can be as large as many rows."""
-    monkeypatch.setattr(inbox, "SLICE_BYTES", 100_000)
-    packed = inbox.PackedInbox()
+    monkeypatch.setattr(round_worker, "SLICE_BYTES", 100_000)
+    packed = round_worker.PackedInbox()
     for number in range(20):
         place = {TIME: number, PARTITION: "0000/a", POSITION: number, "_h0": 0, "v": [["x" * 1000] * 30]}
         packed.add(1, 1, blobs.encode(pl.DataFrame(place)))

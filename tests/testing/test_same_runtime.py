@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import tablestream as ts
-from tablestream.spark import inbox
+from tablestream.spark import round_worker
 from tests.spark.change_logs import ChangeLog, run
 from tests.testing.topologies import MICRO_BATCHES, SCHEMAS, topologies
 
@@ -43,15 +43,15 @@ def driven(spark: SparkSession, shards: int) -> Driver:
 @pytest.mark.exhaustive
 def test_slices_do_not_show(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = driven(spark, SHARDS)
-    opened, sliced = inbox.PackedInbox.opened, list[int]()
+    opened, sliced = round_worker.PackedInbox.opened, list[int]()
 
-    def counted(packed: inbox.PackedInbox, work: Round) -> list[Inbox]:
+    def counted(packed: round_worker.PackedInbox, work: Round) -> list[Inbox]:
         slices = list(opened(packed, work))
         sliced.append(len(slices))
         return slices
 
-    monkeypatch.setattr(inbox, "SLICE_ROWS", 2)
-    monkeypatch.setattr(inbox.PackedInbox, "opened", counted)
+    monkeypatch.setattr(round_worker, "SLICE_ROWS", 2)
+    monkeypatch.setattr(round_worker.PackedInbox, "opened", counted)
     parts = driven(spark, SHARDS)
     assert max(sliced) > 2
     assert parts.counts == whole.counts

@@ -1,6 +1,7 @@
 """The program ``tablestream``: its commands, and its own options.
 
-A new command is a module of this package with a function, and a line here.
+A new command is a module of this package with a function, and a line here. A command line that cannot be read is told
+as any other error.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Annotated
 import typer
 
 from tablestream.cli import demo, diagram, explain, relocate, run, state
-from tablestream.cli.wrong_use import UsageError, say_wrong_use
+from tablestream.cli.exit_codes import ExitCode
+from tablestream.cli.failures import say_error
 
 app = typer.Typer(
     help="Maintained tables on Spark Structured Streaming.",
@@ -28,6 +30,8 @@ app.command()(diagram.diagram)
 app.command()(state.state)
 app.command()(relocate.relocate)
 app.command()(demo.demo)
+#: Typer has no public name for it: it is click's class in older versions, and its own in newer ones.
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 def main() -> None:
@@ -35,7 +39,7 @@ def main() -> None:
     try:
         code = app(prog_name="tablestream", standalone_mode=False)
     except UsageError as error:
-        code = say_wrong_use(error, as_json="--json" in sys.argv[1:])
+        code = _say_wrong_use(error, as_json="--json" in sys.argv[1:])
     sys.exit(code)
 
 
@@ -52,3 +56,17 @@ def _options(
     ] = False,
 ) -> None:
     """Maintained tables on Spark Structured Streaming."""
+
+
+def _say_wrong_use(error: Exception, *, as_json: bool) -> int:
+    """Write what is wrong with the arguments of a command, and return the exit code."""
+    # Help instead of an error: it has been printed by now.
+    if type(error).__name__ != "NoArgsIsHelpError":
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context is not None else "tablestream"
+        reason = error.format_message()  # type: ignore[attr-defined]
+        say_error(
+            {"code": "USAGE", "message": reason, "hint": f"{command} --help has all options."},
+            as_json=as_json,
+        )
+    return ExitCode.COULD_NOT_RUN

@@ -1,7 +1,9 @@
-"""``tablestream run`` runs a table or a pipeline, shows its progress, and ends cleanly."""
+"""``tablestream run`` runs a table or a pipeline, shows its progress and the library's warnings, and ends cleanly."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import shlex
 import tempfile
@@ -20,13 +22,12 @@ from tablestream.cli.screen import JsonScreen, Screen, TextScreen
 from tablestream.cli.sessions import kept_if_needed, sessions, starting_text
 from tablestream.cli.sinks import CONSOLE, sink_of, sinks_of, written_to
 from tablestream.cli.target import Target, is_query, load, wrong_type
-from tablestream.cli.warnings import warnings_on
 from tablestream.errors import ArgumentError
 from tablestream.spark.local_spark import MASTER
 from tablestream.spark.runner import start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -99,7 +100,7 @@ def run(
     go_on = _command(target, words | {"--json": as_json}, repeated)
     with (
         clear_errors(debug=debug, as_json=as_json, log=log, go_on=go_on),
-        warnings_on(screen),
+        _warnings_on(screen),
         kept_if_needed(log),
         sessions(log, is_long=True, starting=lambda: _say_starting(screen, target)) as session,
     ):
@@ -222,3 +223,25 @@ def _command(
         if given:
             words += [name] if given is True else [name, given]
     return shlex.join(words)
+
+
+class _ToScreen(logging.Handler):
+    def __init__(self, screen: Screen) -> None:
+        super().__init__(logging.WARNING)
+        self._screen = screen
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show a warning."""
+        text = record.getMessage()
+        self._screen.say(f"Warning: {text}", {"event": "warning", "message": text})
+
+
+@contextlib.contextmanager
+def _warnings_on(screen: Screen) -> Iterator[None]:
+    """Show what the library logs on a screen."""
+    logger, handler = logging.getLogger("tablestream"), _ToScreen(screen)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)

@@ -1,24 +1,36 @@
-"""Lower the logical plan to the physical plan: place operators, number ports, connect readers."""
+"""Lower the logical plan to the physical plan: place operators, number ports, connect readers.
+
+Depth
+    Each round is a stage behind the others, and Spark's planner calls itself for every part of a stage. A long line of
+    rounds ends a query with a ``StackOverflowError``, which says nothing about the plan; one that Python itself cannot
+    follow ends with a ``RecursionError``. So the number of rounds is bounded.
+Rows that nobody reads
+    If the n rows of a group come in one micro-batch, the list of them is emitted n times, with n / 2 values on average,
+    although a maintained table shows only the last one. So an operator leaves out what is replaced if whoever reads it,
+    and whoever reads these, needs only the last change of each key. Such operators are groups, and joins on the key
+    that read what groups make.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import polars as pl
 
+from tablestream.base.calling import user_line
+from tablestream.errors import PlanError
 from tablestream.operators.operator import keyed_changes
 from tablestream.operators.upsert import Upsert
 from tablestream.operators.versioned_upsert import VersionedUpsert
 from tablestream.planner.catalogue import encode, stored_tables
-from tablestream.planner.depth import check_rounds, within_stack
 from tablestream.planner.lowering import Draft, End, History, Lowering, Made, Read, Remembered, Types, Want
 from tablestream.planner.physical_plan import Between, Ending, Output, PhysicalPlan, PlanOptions, Reader
 from tablestream.planner.result import Result
 from tablestream.planner.rules import place
-from tablestream.planner.thinning import thinned
 from tablestream.runtime.alignment import Alignment, Held
 from tablestream.runtime.rounds import BY_SOURCE, EVERY_SHARD, Placed, Port, Round
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST
@@ -37,11 +49,17 @@ from tablestream.topology.graph import (
     ways,
 )
 from tablestream.topology.needed import needed_columns
-from tablestream.topology.nodes import Field, Node, Source
+from tablestream.topology.nodes import Aggregate, Field, Node, Source, Top
 from tablestream.topology.streams import Merge
 
 #: After every declared node: outputs rank last.
 _LAST = 1 << 60
+#: A chain of 20 foreign-key joins. In a Java stack of the default size, Spark planned these, and not 60 rounds.
+MOST_ROUNDS = 40
+_HINT = (
+    "Look up several tables by foreign keys of one row in one step, with join_many: that takes three rounds in all."
+    " Or write a table in the middle to a target, and read it with another query."
+)
 
 
 def lower(outputs: Sequence[Output], types: Types, options: PlanOptions) -> PhysicalPlan:
@@ -444,3 +462,97 @@ class _Finishing:
             known = "; knows old rows" if options.compat and node in self.lowering.knowing else ""
             lines.append(f"  {names[node]}{of}: {node.meaning}{known}")
         return lines
+
+
+def check_rounds(rounds: int) -> None:
+    """Refuse a plan with too many rounds.
+
+    Raises
+    ------
+    PlanError
+        It has more than `MOST_ROUNDS`.
+    """
+    if rounds > MOST_ROUNDS:
+        raise PlanError(
+            f"The plan has {rounds} rounds, one behind the other; at most {MOST_ROUNDS} are possible.",
+            hint=_HINT,
+            where=user_line(),
+        )
+
+
+@contextmanager
+def within_stack() -> Iterator[None]:
+    """Refuse a plan that is too deep for Python's stack.
+
+    Raises
+    ------
+    PlanError
+        The stack was not enough.
+    """
+    try:
+        yield
+    except RecursionError:
+        raise PlanError(
+            "The plan is too deep: too many tables are made one from the other.",
+            hint=_HINT,
+            where=user_line(),
+        ) from None
+
+
+def thinned(drafts: Sequence[Draft], ends: Sequence[End]) -> set[Node]:
+    """Return the bases whose operators may leave out rows."""
+    readers = _Readers(drafts, ends)
+    thin: set[Node] = set()
+    for draft in drafts:  # those upstream come first
+        reads = (read.base for want in draft.inputs for read in want.reads)
+        able = isinstance(draft.base, Aggregate | Top) or not thin.isdisjoint(reads)
+        if draft.base is not None and draft.operator.can_be_thin and able and readers.take_last(draft.base):
+            thin.add(draft.base)
+    return thin
+
+
+@dataclass
+class _Readers:
+    """Follows changes from the operators that emit them to the outputs."""
+
+    drafts: Sequence[Draft]
+    ends: Sequence[End]
+    known: dict[Node, bool] = field(default_factory=dict)
+
+    @cached_property
+    def _rejecting(self) -> set[Node]:
+        """The nodes of which an output shows what they drop."""
+        return {node for end in self.ends if end.output.rejected for node in ancestors(end.output.node)}
+
+    @cached_property
+    def _reading(self) -> dict[Want, Draft]:
+        """The operator that reads each port."""
+        return {want: draft for draft in self.drafts for want in draft.inputs}
+
+    @cached_property
+    def _outputs(self) -> dict[Want, End]:
+        """The output that each port is of."""
+        return {end.want: end for end in self.ends}
+
+    def take_last(self, base: Node) -> bool:
+        """Whether all that read what a base emits need only the last change of each key."""
+        if base not in self.known:
+            self.known[base] = base not in self._rejecting and all(map(self._takes_last, self._ports(base)))
+        return self.known[base]
+
+    def _ports(self, base: Node) -> Iterator[Want]:
+        """The ports to which a base sends."""
+        yield from (end.want for end in self.ends if end.sender is base)
+        yield from (want for want in (*self._reading, *self._outputs) if base in want.senders)
+
+    def _takes_last(self, want: Want) -> bool:
+        """Whether what reads a port, and all that reads its results, needs only the last change of each key."""
+        if want in self._outputs:
+            return self._outputs[want].output.final
+        draft = self._reading[want]
+        own = [target for target in draft.targets if target is not None]
+        if draft.base is None:  # the memory of an output
+            own += [end.want for end in self.ends if end.sender is draft]
+        if not (draft.operator.takes_last and all(map(self._takes_last, own))):
+            return False
+        return draft.base is None or None not in draft.targets or self.take_last(draft.base)

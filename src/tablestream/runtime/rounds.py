@@ -19,12 +19,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+import polars as pl
+
+from tablestream.state.changes import KEY_HASH
+from tablestream.state.positions import Ints
 from tablestream.state.run import CHUNK_SIZE_BYTES
 from tablestream.state.shard import ShardState
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from tablestream.operators.operator import Operator
     from tablestream.runtime.alignment import Alignment
     from tablestream.runtime.rejections import Shown
@@ -73,6 +76,34 @@ class Port:
     spread: int = 1
     copies: int = 1
 
+    def shards_of(self, messages: pl.DataFrame, shards: int) -> Ints:
+        """Return the shard of each message; if several shards get copies of it, the first of them.
+
+        If the port's messages are spread, those of one route live in as many shards, one behind the other, and the key
+        of a message decides between them.
+        """
+        route = messages[self.route]
+        if route.has_nulls():  # a record with a null foreign key goes where its key lives
+            route = messages.select(pl.coalesce(self.route, KEY_HASH)).to_series()
+        shard = _modulo(route, shards)
+        if self.spread == 1:
+            return shard
+        return (shard + _modulo(messages[KEY_HASH], self.spread)) % shards
+
+    def copied_to(self, shard: int, shards: int) -> list[int]:
+        """Return the shards that get a message whose first shard is known.
+
+        Examples
+        --------
+        >>> Port(1, 1, 2, "_fh", "right", copies=4).copied_to(14, 16)
+        [14, 15, 0, 1]
+        """
+        return [(shard + number) % shards for number in range(self.copies)]
+
+
+def _modulo(hashes: pl.Series, number: int) -> Ints:
+    return (hashes.reinterpret(signed=False) % number).to_numpy().astype(np.int64)
+
 
 @dataclass(frozen=True)
 class Placed:
@@ -81,7 +112,7 @@ class Placed:
     `copied`: every shard has a copy of the table that it looks rows up in, in its last trace. `rejecting`: the ports
     that receive the records it drops. `shown`: the columns of its inputs under the users' names. `where`: the user's
     line that built it. `lacking`: by input, whether tombstones without a time may come, and what their
-    lanes are: `BY_PARTITION` or `BY_SOURCE` (see `runtime.times`).
+    lanes are: `BY_PARTITION` or `BY_SOURCE` (see `run_round`).
     """
 
     name: str

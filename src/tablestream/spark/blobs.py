@@ -25,7 +25,6 @@ from pyspark.sql import types as T
 from tablestream.errors import DamagedMessagesError
 from tablestream.runtime.drops import Drops
 from tablestream.runtime.rounds import EVERY_SHARD, METRICS, NOTICES, Port
-from tablestream.runtime.routing import copied_to, shards_of
 from tablestream.state.births import NewShard
 from tablestream.state.changes import PARTITION
 from tablestream.state.positions import frame_of
@@ -262,7 +261,7 @@ def pack(port: Port, frame: pl.DataFrame, shards: int) -> Iterator[Blob]:
             yield from (Blob(name, port.number, piece.num_rows, blob) for name in shard_names(shards))
         return
     # NumPy's stable sort of 16 bits is linear.
-    shard = shards_of(frame, port, shards).astype(np.uint16)
+    shard = port.shards_of(frame, shards).astype(np.uint16)
     order = np.argsort(shard, kind="stable")
     table = _table(frame[order])
     fits = table.nbytes <= MAX_BYTES
@@ -270,7 +269,7 @@ def pack(port: Port, frame: pl.DataFrame, shards: int) -> Iterator[Blob]:
     for number, (begin, end) in enumerate(pairwise(bounds.tolist())):
         for piece in pieces(table.slice(begin, end - begin), MAX_ROWS, fits=fits):
             blob = _written(piece)
-            to = copied_to(number, port, shards)
+            to = port.copied_to(number, shards)
             yield from (Blob(names[one], port.number, piece.num_rows, blob) for one in to)
 
 

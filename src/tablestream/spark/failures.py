@@ -1,6 +1,8 @@
 """What a failed query says: the one sentence that matters, out of the pages that Spark makes of it.
 
 An error of a worker arrives in the driver as text, inside Spark's own messages, tracebacks and stack traces.
+
+A query that failed at a file says which file, what is wrong with it, and what to do.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import time
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
+from urllib.parse import unquote
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -17,7 +20,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tablestream.base.data_text import cut_sentence
 from tablestream.errors import QueryFailedError
-from tablestream.spark.unread_files import is_unread_file, unread_file
 
 _CODE = re.compile(r"\[(TABLESTREAM_[A-Z_]+)\] ([^\n]*)")
 #: The query's plan, which may have the texts of errors that were not raised.
@@ -44,6 +46,19 @@ _OF_JAVA = re.compile(r"^py4j\.\S+: An error occurred while calling .*\n: (.*)$"
 _CAUSED = re.compile(
     r"^Caused by: (?:[\w$]+\.)*([\w$]+(?:: .*?)?)(?=\n\s+at |\n\s*\.{3} |\s*\Z)", re.MULTILINE | re.DOTALL
 )
+_READ_FAILED = "[FAILED_READ_FILE"
+_FILE = re.compile(r"\[FAILED_READ_FILE[^\]]*\] [^\n]*? file (?:file://(?=/))?(?P<file>\S+?)\.?(?:\s|\Z)")
+_OTHER_NAMES = re.compile(
+    r"CSV header does not conform .* Header: (?P<header>.*) Schema: (?P<schema>.*?) Expected: "
+)
+_OTHER_COUNT = re.compile(
+    r"CSV header is not equal .* Header length: (?P<header>\d+), schema size: (?P<schema>\d+)"
+)
+_HEADER_HINT = (
+    "Give from_files the columns of the header in its order, or mend the file under its name and start the query again."
+    " Files with other columns need a directory of their own."
+)
+_FILE_HINT = "Write the file again under its name, and start the query again."
 
 
 @dataclass(frozen=True)
@@ -170,3 +185,35 @@ def saying_what_failed(query: StreamingQuery) -> StreamingQuery:
     """Return the same query; its errors begin with what failed."""
     query.__class__ = _plain(type(query))  # type: ignore[arg-type, unused-ignore]
     return query
+
+
+def is_unread_file(text: str) -> bool:
+    """Whether the text of a query's error is that of a file that Spark could not read."""
+    return _READ_FAILED in text
+
+
+def unread_file(text: str, cause: str) -> str:
+    r"""Say what is wrong with a file, and what to do.
+
+    Parameters
+    ----------
+    text
+        What Spark says.
+    cause
+        Java's innermost cause; empty if it is not known.
+
+    Examples
+    --------
+    >>> print(unread_file("[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///a%20b.csv.", ""))
+    The file /a b.csv cannot be read. Write the file again under its name, and start the query again.
+    """
+    found = _FILE.search(text)
+    file = f"The file {unquote(found['file'])}" if found else "A file"
+    if names := _OTHER_NAMES.search(cause):
+        what = f"the columns of its header are {names['header']}, and those of the schema {names['schema']}"
+    elif counts := _OTHER_COUNT.search(cause):
+        what = f"its header has {counts['header']} columns, and the schema {counts['schema']}"
+    else:
+        why = f": {cause.removesuffix('.')}" if cause else ""
+        return f"{file} cannot be read{why}. {_FILE_HINT}"
+    return f"{file} cannot be read: {what}. {_HEADER_HINT}"

@@ -84,7 +84,7 @@ class Consumer:
         The columns of its messages under the names that users know.
     own_time
         Whether a tombstone without a time goes there with the record's own: an output has no operator that gives it
-        one (`runtime.times`).
+        one (`runtime.run_round`).
     of_each
         The columns that tell rows apart which one record became.
     """

@@ -17,9 +17,8 @@ from tablestream.operators.reduce.accumulated import Accumulated
 from tablestream.operators.reduce.aggregate import AnyFunction
 from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.counted import CountDistinct
-from tablestream.operators.reduce.mode import Mode
 from tablestream.operators.reduce.own import Anew, Subtracting
-from tablestream.operators.reduce.percentile import Percentile
+from tablestream.operators.reduce.ranked_counts import Mode, Percentile
 from tablestream.operators.reduce.spread import AllOrAny, Variance
 from tablestream.operators.reduce.totals import Count, Sum
 
