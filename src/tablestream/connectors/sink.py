@@ -20,6 +20,7 @@ from tablestream.errors import ArgumentError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -113,6 +114,58 @@ class RecordSink(Sink, Protocol):
             The columns; no key for rejected records, and for streams without one.
         records
             Whether the changes are a stream's records, whose keys may be null.
+        """
+
+
+class StagedFiles(Protocol):
+    """What a worker writes in one task, where no reader looks."""
+
+    def add(self, rows: pa.Table) -> None:
+        """Write rows."""
+
+    def close(self) -> str:
+        """End what was written, and return what `StagedSink.commit` needs to know of it."""
+
+
+class Stage(Protocol):
+    """What the workers do for an output; Spark sends it to them."""
+
+    def open(self, micro_batch_id: int) -> StagedFiles:
+        """Begin to write, in a task that has rows. Tasks may be run twice, and may fail."""
+
+
+@runtime_checkable
+class StagedSink(Sink, Protocol):
+    """A sink in two halves: the workers write rows where no reader looks, and the driver shows them in one act.
+
+    No row passes through Spark then, and one job writes all outputs of this kind. `Sink.write` remains for outputs
+    whose columns Spark has to compute, and for places that workers do not reach.
+    """
+
+    def stage(self, spark: SparkSession, columns: StructType, schema: pa.Schema) -> Stage | str:
+        """Return what the workers do while the query runs, or why they cannot write to this target.
+
+        Parameters
+        ----------
+        spark
+            The session.
+        columns, schema
+            The columns of the changes, as Spark and as Arrow have them.
+        """
+
+    def commit(
+        self, spark: SparkSession, stage: Stage, written: Sequence[str], micro_batch_id: int, query_id: str
+    ) -> None:
+        """Show what the workers wrote for one micro-batch, so that doing it again changes nothing.
+
+        Parameters
+        ----------
+        spark, stage
+            The session, and what `stage` returned.
+        written
+            What the tasks returned, each once. Anything else that is staged belongs to attempts that failed.
+        micro_batch_id, query_id
+            As for `Sink.write`.
         """
 
 

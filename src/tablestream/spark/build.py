@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Generic
@@ -45,7 +45,7 @@ from tablestream.spark.packing import ChangePacker, Consumer, SourcePacker
 from tablestream.spark.source_risks import watched
 from tablestream.spark.sources import SourceFrame
 from tablestream.spark.types import arrow_type
-from tablestream.spark.unpacking import NOTE, ORDER, ChangeUnpacker, OutputUnpacker
+from tablestream.spark.unpacking import NOTE, ORDER, ChangeUnpacker, OutputUnpacker, StagedPort
 from tablestream.spark.watching import PlanWatch, usable
 from tablestream.state.changes import (
     AS_OF,
@@ -85,7 +85,7 @@ class OutputColumns:
     exists: str
     old: tuple[str, ...] | None
     existed: str | None
-    timestamp: str
+    time_us: str
     order: str
     latest: str | None = None
 
@@ -105,6 +105,8 @@ class Builder(Generic[Blobs]):
         The frames of the sources that have records; others are left out. Default: each source's own frame.
     rules
         What the query does about dropped records.
+    staged
+        The outputs that the workers write, instead of giving their rows to Spark.
     """
 
     def __init__(
@@ -115,6 +117,7 @@ class Builder(Generic[Blobs]):
         bootstraps: Mapping[Source, DataFrame] | None = None,
         records: Mapping[Source, DataFrame] | None = None,
         rules: DropRules = ONLY_COUNTED,
+        staged: Collection[StagedPort] = (),
     ) -> None:
         self._plan, self._exchange, self._rules = plan, exchange, rules
         self._bootstraps = bootstraps or {}
@@ -123,6 +126,8 @@ class Builder(Generic[Blobs]):
         self._failing = dict[str, None]()
         self._last = len(plan.rounds)
         ports = {ending.port.number for ending in plan.endings}
+        self._staged = {one.number: one for one in staged}
+        ports -= self._staged.keys()
         self._nested = ports if len(ports) > 1 else set[int]()
         # Sources are ordered by their declaration.
         self._number = {
@@ -241,13 +246,15 @@ class Builder(Generic[Blobs]):
     def _opened(self, stream: Blobs) -> DataFrame:
         """Count the output messages, add the last shuffle if it is needed, and unpack what arrives."""
         layouts = {
-            port: replace(self._ending_layout(ending), nested=port in self._nested)
+            port: replace(self.ending_layout(ending), nested=port in self._nested)
             for port, ending in ((one.port.number, one) for one in self._plan.endings)
+            if port not in self._staged
         }
         unpacker = OutputUnpacker(
             tuple(layout.opened(port) for port, layout in layouts.items()),
             self._last + 1,
             noted=self._exchange.reads_notices,
+            staged=tuple(self._staged.values()),
         )
         schema = T.StructType(
             [
@@ -441,26 +448,31 @@ class Builder(Generic[Blobs]):
 
     def result(self, frame: DataFrame, ending: Ending) -> tuple[DataFrame, OutputColumns]:
         """Compute the columns of one output from the unpacked messages."""
-        node, port = ending.node, ending.port.number
-        watch = self._watched
+        port, watch = ending.port.number, self._watched
         place = place_sql(f"{self._name(port, ORDER)}.partition", f"{self._name(port, ORDER)}.position")
         scope = Scope(frame, watch=None if watch is None else replace(watch, place=place))
+        columns = self.columns_in(scope, ending)
+        key = zip(columns.key, map(spark_type, ending.node.key), strict=True)
+        cast = tuple(f"CAST({part} AS {sql_type(kind)})" for part, kind in key)
+        return scope.frame, replace(columns, key=cast)
+
+    def columns_in(self, scope: Scope, ending: Ending) -> OutputColumns:
+        """The columns of one output over the unpacked messages. The key may have a wider type than the node's."""
+        node, port = ending.node, ending.port.number
         assert ending.result is not None  # noqa: S101 - rejected records have `rejected`
         self._lay_out(scope, ending.result, port)
         table = scope.table(node)
-        key = zip(table.parts, map(spark_type, node.key), strict=True)
         old = self._carried(port, OLD, table.parts, node) if ending.before else None
-        columns = OutputColumns(
-            key=tuple(f"CAST({part} AS {sql_type(kind)})" for part, kind in key),
+        return OutputColumns(
+            key=table.parts,
             value=table.names,
             exists=table.there,
             old=None if old is None else old.names,
             existed=None if old is None else old.there,
-            timestamp=f"timestamp_micros({self._name(port, TS)})",
+            time_us=self._name(port, TS),
             order=self._name(port, ORDER),
             latest=self._name(port, LATEST) if ending.tells_latest else None,
         )
-        return scope.frame, columns
 
     def rejected(self, ending: Ending) -> list[str]:
         """The columns of an output of rejected records, as SQL."""
@@ -520,7 +532,8 @@ class Builder(Generic[Blobs]):
             [*place, *_CHANGE, *latest, *keys], {row.column: row.table.value for row in result.rows}
         )
 
-    def _ending_layout(self, ending: Ending) -> Layout:
+    def ending_layout(self, ending: Ending) -> Layout:
+        """The columns of the messages to an output."""
         if ending.result is None:
             return Layout([self._order_struct(), *REJECTED], {})
         numbered = ending.numbered and bool(ending.node.key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pyspark.storagelevel import StorageLevel
@@ -9,9 +10,10 @@ from pyspark.storagelevel import StorageLevel
 from tablestream.base.calling import user_line
 from tablestream.connectors.marks import MarkedSink
 from tablestream.connectors.place import Place
-from tablestream.connectors.sink import DirectorySink, NamedSink, RecordSink, SharedSink
+from tablestream.connectors.sink import DirectorySink, NamedSink, RecordSink, SharedSink, StagedSink
 from tablestream.errors import ArgumentError
 from tablestream.spark.reports import Reports
+from tablestream.spark.staging import NOTHING_STAGED, Staged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -109,8 +111,11 @@ def write_outputs(
     watch: ShardWatch | None = None,
     hear: Callable[[int, list[Notice]], None] | None = None,
     alone: bool = True,
+    staged: Staged = NOTHING_STAGED,
 ) -> None:
     """Write all outputs of one micro-batch.
+
+    If the workers write all of them, one job computes the micro-batch, and no row comes to Spark.
 
     If the only sink makes records, it gets the rows while they are computed, once `watch` is settled. Otherwise the
     rows are persisted and all computed before any sink gets them. Without persisting, each sink's actions would run
@@ -136,6 +141,8 @@ def write_outputs(
         that gets the rows while they are computed.
     alone
         Whether a sink that makes records may get the rows while they are computed.
+    staged
+        The outputs that the workers write. They are committed in the order of all outputs.
 
     Raises
     ------
@@ -148,24 +155,34 @@ def write_outputs(
     written get it twice and must count it once.
     """
 
-    def write() -> None:
+    def write(written: Mapping[int, list[str]] = MappingProxyType({})) -> None:
         for index, (name, sink) in enumerate(sinks.items()):
             target = sink.at(moment) if isinstance(sink, MarkedSink) else sink
-            target.write(split(micro_batch, index), moment.number, moment.query_id, name)
+            if name in staged.names:
+                assert isinstance(target, StagedSink)  # noqa: S101 - or it would not be staged
+                tasks = written.get(staged.names[name], [])
+                spark = micro_batch.sparkSession
+                target.commit(spark, staged.stage(name), tasks, moment.number, moment.query_id)
+            else:
+                target.write(split(micro_batch, index), moment.number, moment.query_id, name)
 
-    if alone and is_lone(sinks.values()) and (watch is None or watch.is_settled):
+    if alone and not staged.names and is_lone(sinks.values()) and (watch is None or watch.is_settled):
         write()
         return
-    micro_batch.persist(StorageLevel.MEMORY_AND_DISK_DESER)
+    is_kept = len(staged.names) < len(sinks)
+    if is_kept:
+        micro_batch.persist(StorageLevel.MEMORY_AND_DISK_DESER)
     try:
-        if watch is None and hear is None:
+        if watch is None and hear is None and not staged.names:
             micro_batch.count()
-        else:
-            reports = Reports.of(micro_batch)
-            if watch is not None:
-                watch.look(micro_batch.sparkSession, moment.number, moment.query_id, reports.ports)
-            if hear is not None:
-                hear(moment.number, reports.notices)
-        write()
+            write()
+            return
+        reports = Reports.of(micro_batch)
+        if watch is not None:
+            watch.look(micro_batch.sparkSession, moment.number, moment.query_id, reports.ports)
+        if hear is not None:
+            hear(moment.number, reports.notices)
+        write(reports.written)
     finally:
-        micro_batch.unpersist()
+        if is_kept:
+            micro_batch.unpersist()

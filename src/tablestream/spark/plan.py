@@ -30,7 +30,7 @@ from tablestream.spark.reports import listen
 from tablestream.spark.round_worker import Settings
 from tablestream.spark.session import check_configured
 from tablestream.spark.sources import SourceFrame
-from tablestream.spark.unpacking import NOTE
+from tablestream.spark.unpacking import NOTE, StagedPort
 from tablestream.topology.graph import ancestors
 from tablestream.topology.nodes import Fields, Source
 
@@ -181,16 +181,24 @@ def drop_rules(on_drop: OnDrop = "warn", *, redact: bool = False) -> DropRules:
 
 
 def query_frame(
-    plan: PhysicalPlan, bootstraps: Mapping[Source, DataFrame], rules: DropRules, *, observed: bool
+    plan: PhysicalPlan,
+    bootstraps: Mapping[Source, DataFrame],
+    rules: DropRules,
+    *,
+    observed: bool,
+    staged: Collection[StagedPort] = (),
 ) -> DataFrame:
     """Return one frame for all outputs of a query, see `outputs_frame`.
 
     It also has the reports that `tablestream.spark.reports` reads. `bootstraps`: the rows that sources start with, as
-    `tablestream.spark.bootstrap` reads them. `observed`: whether the query's progress has examples of drops.
+    `tablestream.spark.bootstrap` reads them. `observed`: whether the query's progress has examples of drops. `staged`:
+    the outputs that the workers write; what they say about it is a report, too.
     """
     exchange = SparkExchange(worker_settings(), reporting=True, observes_drops=observed)
-    builder = Builder(plan, exchange, bootstraps=bootstraps, rules=rules)
-    return outputs_frame(builder, builder.build(), plan.endings)
+    builder = Builder(plan, exchange, bootstraps=bootstraps, rules=rules, staged=staged)
+    written = {one.number for one in staged}
+    endings = [one for one in plan.endings if one.port.number not in written]
+    return outputs_frame(builder, builder.build(), endings)
 
 
 def outputs_frame(builder: Builder[Blobs], frame: DataFrame, endings: Sequence[Ending]) -> DataFrame:
@@ -235,7 +243,7 @@ def _shape(result: OutputColumns, ending: Ending) -> list[str]:
     node = ending.node
     kind = f"CASE WHEN {result.exists} THEN 'upsert' ELSE 'delete' END AS _change_type"
     latest = [] if result.latest is None else [f"{result.latest} AS _is_latest"]
-    place = [f"{result.timestamp} AS _timestamp", *latest, f"{result.order} AS _order"]
+    place = [f"timestamp_micros({result.time_us}) AS _timestamp", *latest, f"{result.order} AS _order"]
     columns = [*_named(result.key, node.key), *_named(result.value, node.value), kind, *place]
     if result.old is not None:
         columns.append(

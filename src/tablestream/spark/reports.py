@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import logging
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, ref
 
@@ -42,17 +42,26 @@ _listening = WeakSet["SparkSession"]()
 
 @dataclass(frozen=True)
 class Reports:
-    """The reports of a micro-batch: the ports of shards without state, and what was dropped."""
+    """The reports of a micro-batch: the ports of shards without state, and what was dropped.
+
+    `written`: what the tasks say that they have written, by the port of the output.
+    """
 
     ports: list[int]
     notices: list[Notice]
+    written: dict[int, list[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, micro_batch: DataFrame) -> Reports:
-        """Compute all partitions of a persisted micro-batch, and take its reports."""
-        rows = micro_batch.select(_PORT, NOTE).where(F.col(_PORT) < METRICS).collect()
-        ports = [port for port, _ in rows if port != NOTICES]
-        return cls(ports, [Notice.of(note) for port, note in rows if port == NOTICES])
+        """Compute all partitions of a micro-batch, and take its reports."""
+        reports = (F.col(_PORT) < METRICS) | F.col(NOTE).isNotNull()
+        rows = micro_batch.select(_PORT, NOTE).where(reports).collect()
+        ports = [port for port, _ in rows if port < METRICS and port != NOTICES]
+        written = dict[int, list[str]]()
+        for port, note in rows:
+            if port >= 0:
+                written.setdefault(port, []).append(note)
+        return cls(ports, [Notice.of(note) for port, note in rows if port == NOTICES], written)
 
 
 def warn_of_drops(report: DropReport, micro_batch: int, notices: list[Notice]) -> None:

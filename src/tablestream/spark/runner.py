@@ -43,6 +43,7 @@ from tablestream.spark.quiet import quieten
 from tablestream.spark.reports import listen, warn_of_drops
 from tablestream.spark.session import configured
 from tablestream.spark.sources import SourceFrame
+from tablestream.spark.staging import Staged
 from tablestream.spark.stored_output import stored_output
 from tablestream.spark.stored_plan import check_plan, store_plan
 from tablestream.topology.graph import history_of
@@ -198,10 +199,11 @@ def start(
     with data_left_out(rules.redact):
         query_id, sinks, bootstraps = _settled(spark, checkpoint, plan, outputs)
     voice = _Voice.of(rules, spark, sinks.values())
-    frame = query_frame(plan, bootstraps, voice.rules, observed=voice.observed)
+    staged = Staged.of(spark, plan, sinks)
+    frame = query_frame(plan, bootstraps, voice.rules, observed=voice.observed, staged=staged.ports)
     writer = frame.writeStream.outputMode("append").option("checkpointLocation", checkpoint)
     writer = _triggered(writer if name is None else writer.queryName(name), trigger)
-    writer = writer.foreachBatch(_micro_batch_writer(plan, sinks, checkpoint, voice))
+    writer = writer.foreachBatch(_micro_batch_writer(plan, sinks, checkpoint, voice, staged))
     replaces = _is_active(spark, query_id)
     if voice.listens:
         listen(spark)
@@ -533,7 +535,7 @@ def _shaped(one: OutputRequest) -> Sink:
 
 
 def _micro_batch_writer(
-    plan: PhysicalPlan, sinks: Mapping[str, Sink], checkpoint: str, voice: _Voice
+    plan: PhysicalPlan, sinks: Mapping[str, Sink], checkpoint: str, voice: _Voice, staged: Staged
 ) -> Callable[[DataFrame, int], None]:
     """Return the function that Spark calls with each micro-batch."""
     known: list[Moment] = []
@@ -566,6 +568,7 @@ def _micro_batch_writer(
             watch=watch,
             hear=hear,
             alone=voice.rules.on_drop != "fail",
+            staged=staged,
         )
 
     return write

@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 from pyspark import TaskContext
 
-from tablestream.connectors.sink import NUMBER
+from tablestream.connectors.sink import NUMBER, Stage, StagedFiles
 from tablestream.runtime.order import in_order
 from tablestream.runtime.rounds import NOTICES
 from tablestream.spark import blobs
@@ -72,16 +72,67 @@ class Opened:
         """
         schema = self.fields
         fields = pa.schema(list(schema.field(0).type)) if self.nested else schema
-        taken = [
+        for piece in cut(self.taken(frame, fields.names), fields, rows):
+            arrays = [_array(column) for column in piece.columns]
+            if self.nested:
+                arrays = [pa.StructArray.from_arrays(arrays, fields=list(fields))]
+            yield piece.num_rows, dict(zip(schema.names, arrays, strict=True))
+
+    def taken(self, frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+        """Take the columns out of messages, under their names in the DataFrame."""
+        return frame.select(
             _take(frame, source, part).alias(name)
-            for (source, part), name in zip(self.columns, fields.names, strict=True)
-        ]
-        for part in frame.select(taken).iter_slices(rows):
-            for piece in blobs.pieces(part.to_arrow(compat_level=pl.CompatLevel.oldest()), rows):
-                arrays = [_array(column) for column in piece.cast(fields).columns]
-                if self.nested:
-                    arrays = [pa.StructArray.from_arrays(arrays, fields=list(fields))]
-                yield piece.num_rows, dict(zip(schema.names, arrays, strict=True))
+            for (source, part), name in zip(self.columns, names, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The columns of an output's changes, where the workers compute them.
+
+    Attributes
+    ----------
+    opened
+        The port of its messages, not nested.
+    columns
+        The names of the columns, and what they are, as SQL over the port's columns that Polars reads.
+    schema
+        Their Arrow types, serialised.
+    """
+
+    opened: Opened
+    columns: tuple[tuple[str, str], ...]
+    schema: bytes
+
+    def of(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Compute the columns from those of the port."""
+        return rows.select(pl.sql_expr(text).alias(name) for name, text in self.columns)
+
+    def tables(self, messages: pl.DataFrame) -> Iterator[pa.Table]:
+        """Turn messages into changes, in the Arrow types, a bounded number of rows at a time."""
+        fields = pa.ipc.read_schema(pa.BufferReader(self.schema))
+        rows = self.opened.taken(messages, self.opened.fields.names)
+        yield from cut(self.of(rows), fields, max(1, min(ROWS, CELLS // len(fields))))
+
+
+@dataclass(frozen=True)
+class StagedPort:
+    """A port whose messages the workers write, instead of giving their rows to Spark."""
+
+    shown: Shown
+    stage: Stage
+
+    @property
+    def number(self) -> int:
+        """The port."""
+        return self.shown.opened.port
+
+
+def cut(frame: pl.DataFrame, fields: pa.Schema, rows: int) -> Iterator[pa.Table]:
+    """Turn a frame into tables of the Arrow types, of so many rows at most."""
+    for part in frame.iter_slices(rows):
+        for piece in blobs.pieces(part.to_arrow(compat_level=pl.CompatLevel.oldest()), rows):
+            yield piece.cast(fields)
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:
@@ -151,24 +202,36 @@ class OutputUnpacker:
         The number of the micro-batch; None: that of Spark's task.
     noted
         Whether there is a column `NOTE`.
+    staged
+        The ports whose messages are written here. What their stages return stands in `NOTE`, beside the port.
     """
 
     opened: tuple[Opened, ...]
     hops: int
     micro_batch: int | None = None
     noted: bool = False
+    staged: tuple[StagedPort, ...] = ()
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Unpack all record batches of a task; its blobs come sorted by shard."""
+        files = dict[int, StagedFiles]()
+        yield from self._unpacked(batches, files)
+        for port, one in files.items():
+            note = {"__port": _repeat(port, 1), NOTE: pa.array([one.close()], pa.string())}
+            yield self._wide(1, note)
+
+    def _unpacked(
+        self, batches: Iterable[pa.RecordBatch], files: dict[int, StagedFiles]
+    ) -> Iterator[pa.RecordBatch]:
         shard = -1
         held: list[blobs.Blob] = []
         for batch in batches:
             for one in _blobs(batch):
                 if one.shard != shard:
-                    yield from self._shard(held)
+                    yield from self._shard(held, files)
                     shard, held = one.shard, []
                 held.append(one)
-        yield from self._shard(held)
+        yield from self._shard(held, files)
 
     def _order(self, numbered_by: tuple[str, ...]) -> pl.Expr:
         """The place of a change as users see it: the micro-batch comes first."""
@@ -181,11 +244,10 @@ class OutputUnpacker:
         number = (
             [pl.int_range(pl.len(), dtype=pl.Int64).over(numbered_by).alias(NUMBER)] if numbered_by else []
         )
-        given = micro_batch_id() if self.micro_batch is None else self.micro_batch
-        micro_batch = pl.lit(given, pl.Int64).alias("micro_batch")
+        micro_batch = pl.lit(self._number, pl.Int64).alias("micro_batch")
         return pl.struct(micro_batch, *place, *hops, *number).alias(ORDER)
 
-    def _shard(self, held: list[blobs.Blob]) -> Iterator[pa.RecordBatch]:
+    def _shard(self, held: list[blobs.Blob], files: dict[int, StagedFiles]) -> Iterator[pa.RecordBatch]:
         reports = [one for one in held if one.port < 0]
         if reports:
             notes = [_note(one) if one.port == NOTICES else None for one in reports]
@@ -194,13 +256,23 @@ class OutputUnpacker:
         for one in self.opened:
             frames = blobs.decode(other.blob for other in held if other.port == one.port)
             if frames:
-                yield from self._output(one, frames)
+                for rows, part in one.record_batches(self._ordered(one, frames), rows_together(self.opened)):
+                    yield self._wide(rows, {"__port": _repeat(one.port, rows), **part})
+        for to in self.staged:
+            frames = blobs.decode(other.blob for other in held if other.port == to.number)
+            if frames:
+                if to.number not in files:
+                    files[to.number] = to.stage.open(self._number)
+                for changes in to.shown.tables(self._ordered(to.shown.opened, frames)):
+                    files[to.number].add(changes)
 
-    def _output(self, one: Opened, frames: list[pl.DataFrame]) -> Iterator[pa.RecordBatch]:
-        changes = in_order(frames, hop_columns(self.hops))
-        ordered = changes.with_columns(self._order(one.numbered_by))
-        for rows, part in one.record_batches(ordered, rows_together(self.opened)):
-            yield self._wide(rows, {"__port": _repeat(one.port, rows), **part})
+    def _ordered(self, one: Opened, frames: list[pl.DataFrame]) -> pl.DataFrame:
+        """Messages in the total order, with their place."""
+        return in_order(frames, hop_columns(self.hops)).with_columns(self._order(one.numbered_by))
+
+    @property
+    def _number(self) -> int:
+        return micro_batch_id() if self.micro_batch is None else self.micro_batch
 
     def _wide(self, rows: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:
         kinds: dict[str, pa.DataType] = {"__port": pa.int32()}
@@ -215,7 +287,7 @@ def _note(one: blobs.Blob) -> str:
 
 def rows_together(opened: Sequence[Opened]) -> int:
     """Return the number of rows per record batch: each has the columns of every port, and most of them are null."""
-    return max(1, min(ROWS, CELLS // sum(1 + len(one.columns) for one in opened)))
+    return max(1, min(ROWS, CELLS // max(1, sum(1 + len(one.columns) for one in opened))))
 
 
 def micro_batch_id() -> int:

@@ -36,7 +36,7 @@ from tablestream.connectors.spark_place import on_this_machine
 from tablestream.errors import TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -99,14 +99,31 @@ class FileBatches:
         if self.here is None:
             self._write_in_place(writer, mark)
             return
-        tries, number = self.here / TRIES, mark.micro_batch
-        for left in tries.glob("*-*"):
+        attempt = attempt_in(self.here, mark.micro_batch, uuid.uuid4().hex)
+        self._clean(mark.micro_batch)
+        writer.save(f"{self.path}/{TRIES}/{attempt.name}")
+        self._finish(attempt, mark)
+
+    def finish(self, attempt: Path, files: Collection[str], mark: Mark) -> None:
+        """Show what the workers wrote into the directory of an attempt, without files of tasks that failed."""
+        self._clean(mark.micro_batch)
+        for left in attempt.iterdir():
+            if left.name not in files:
+                left.unlink()
+        self._finish(attempt, mark)
+
+    def _clean(self, number: int) -> None:
+        """Remove what attempts at other micro-batches left."""
+        assert self.here is not None  # noqa: S101 - who calls has looked
+        for left in (self.here / TRIES).glob("*-*"):
             if left.name.partition("-")[0] != str(number):
                 shutil.rmtree(left, ignore_errors=True)
-        attempt = tries / f"{number}-{uuid.uuid4().hex}"
-        writer.save(f"{self.path}/{TRIES}/{attempt.name}")
+
+    def _finish(self, attempt: Path, mark: Mark) -> None:
+        """Mark a complete attempt, and give it its name."""
+        assert self.here is not None  # noqa: S101 - who calls has looked
         write_here(attempt / MARK, mark.proof or _NO_PROOF)
-        self._show(attempt, self.here / f"{MICRO_BATCH}={number}", mark)
+        self._show(attempt, self.here / f"{MICRO_BATCH}={mark.micro_batch}", mark)
 
     def remove(self, numbers: Sequence[int]) -> None:
         """Remove micro-batches, the last one first.
@@ -154,6 +171,11 @@ class FileBatches:
                 hint="Let one process use the checkpoint, and start the query again: it writes the micro-batch anew.",
             )
         self.set_mark(mark)
+
+
+def attempt_in(log: Path, number: int, token: str) -> Path:
+    """Return the directory of an attempt at a micro-batch."""
+    return log / TRIES / f"{number}-{token}"
 
 
 def _remove(place: Path, tries: Path) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import uuid
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from pyspark.sql import SparkSession
@@ -12,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from tablestream.arguments.kinds import check_mapping
 from tablestream.base.calling import user_line
-from tablestream.connectors.files.batches import MICRO_BATCH, FileBatches
+from tablestream.connectors.files.batches import MICRO_BATCH, FileBatches, attempt_in
 from tablestream.connectors.json_text import json_options
 from tablestream.connectors.marks import (
     Found,
@@ -24,6 +28,7 @@ from tablestream.connectors.marks import (
     judged,
     no_rebuild,
 )
+from tablestream.connectors.parquet_files import CODECS, ParquetFile, spark_schema
 from tablestream.connectors.sink import ORDER, checked_path
 from tablestream.connectors.small_texts import first_line, write_line
 from tablestream.connectors.source import Option
@@ -36,10 +41,38 @@ from tablestream.errors import ArgumentError, ReservedNameError, TargetError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame
+
+    from tablestream.connectors.sink import Stage
 
 WriteFormat = Literal["parquet", "json"]
 OWNER = "_tablestream_owner"
+
+
+#: Which compression Spark takes for Parquet files.
+_CODEC = "spark.sql.parquet.compression.codec"
+
+
+@dataclass(frozen=True)
+class ParquetStage:
+    """What the workers do for a log of Parquet files: each task with changes writes one file into an attempt.
+
+    `run`: a name for what one start of the query writes.
+    """
+
+    log: str
+    schema: pa.Schema
+    codec: str
+    run: str
+
+    def attempt(self, micro_batch_id: int) -> Path:
+        """The directory of a micro-batch, where no reader looks."""
+        return attempt_in(Path(self.log), micro_batch_id, self.run)
+
+    def open(self, micro_batch_id: int) -> ParquetFile:
+        """See `Stage`."""
+        return ParquetFile(self.attempt(micro_batch_id), self.schema, self.codec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,20 +126,54 @@ class FileSink(MarkingSink):
 
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (it may change; the target may not)
         """Write the directory of one micro-batch, and replace what a failed attempt left."""
-        spark, moment = changes.sparkSession, self.moment
+        spark = changes.sparkSession
         batches = FileBatches(spark, self.path)
-        self._claim(batches, query_id, micro_batch_id)
-        mark = batches.mark(micro_batch_id) if moment is None else batches.last_mark(moment, starting=False)
-        verdict = judged(self._found(spark, mark), micro_batch_id, moment, self.on_mismatch)
-        if verdict is Verdict.DONE:
+        if self._has(batches, micro_batch_id, query_id):
             return
-        if verdict is Verdict.SETTLE:
-            batches.remove(batches.numbers())
         defaults = {}
         if self.format == "json":
             changes, defaults = _sortable_in_json(changes), json_options(spark)
         writer = changes.write.format(self.format).options(**(defaults | dict(self.options)))
         batches.write(writer, Mark(micro_batch_id, self.proof))
+
+    def stage(self, spark: SparkSession, columns: StructType, schema: pa.Schema) -> ParquetStage | str:
+        """Return what the workers do, or why Spark writes the log."""
+        here = FileBatches(spark, self.path).here
+        if self.format != "parquet":
+            return "Spark writes JSON"
+        if here is None:
+            return "only Spark reaches the directory"
+        unknown = sorted({*map(str.lower, self.options)} - {"compression"})
+        named = {name.lower(): value for name, value in self.options.items()}
+        codec = str(named.get("compression", spark.conf.get(_CODEC, "snappy"))).lower()
+        if unknown or codec not in CODECS:
+            return f"only Spark knows {unknown[0] if unknown else f'the compression {codec}'}"
+        return ParquetStage(str(here), spark_schema(schema, columns), CODECS[codec], uuid.uuid4().hex)
+
+    def commit(
+        self, spark: SparkSession, stage: Stage, written: Sequence[str], micro_batch_id: int, query_id: str
+    ) -> None:
+        """Show what the workers wrote for one micro-batch as its directory."""
+        assert isinstance(stage, ParquetStage)  # noqa: S101 - it made it
+        batches, attempt = FileBatches(spark, self.path), stage.attempt(micro_batch_id)
+        if self._has(batches, micro_batch_id, query_id):
+            shutil.rmtree(attempt, ignore_errors=True)
+            return
+        files = [json.loads(one)["file"] for one in written]
+        if not files:  # readers find the columns of a log without changes, too
+            empty = stage.open(micro_batch_id)
+            files = [json.loads(empty.close())["file"]]
+        batches.finish(attempt, files, Mark(micro_batch_id, self.proof))
+
+    def _has(self, batches: FileBatches, micro_batch_id: int, query_id: str) -> bool:
+        """Whether the log has a micro-batch already. Otherwise it is ready for it."""
+        moment = self.moment
+        self._claim(batches, query_id, micro_batch_id)
+        mark = batches.mark(micro_batch_id) if moment is None else batches.last_mark(moment, starting=False)
+        verdict = judged(self._found(batches.spark, mark), micro_batch_id, moment, self.on_mismatch)
+        if verdict is Verdict.SETTLE:
+            batches.remove(batches.numbers())
+        return verdict is Verdict.DONE
 
     def _found(self, spark: SparkSession, mark: Mark | None) -> Found:
         return Found(f"The log {seen_by_spark(spark, self.path)}", mark, is_empty=True, follows=False)

@@ -1,0 +1,84 @@
+"""Parquet files that the workers write themselves, in the types of those that Spark writes."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+#: Where Spark's readers look for the types of a file, and for who wrote it: times of other writers are taken for those
+#: of the calendar before 1582 under some settings.
+_SPARK_TYPES, _SPARK_VERSION = "org.apache.spark.sql.parquet.row.metadata", "org.apache.spark.version"
+_VERSION = "4.1.0"
+#: How Spark and PyArrow call the compressions that both know.
+CODECS = {"none": "none", "uncompressed": "none", "snappy": "snappy", "gzip": "gzip", "zstd": "zstd"}
+#: The rows of a row group. They are gathered: a micro-batch comes as hundreds of small parts.
+_ROWS = 200_000
+
+
+def spark_schema(schema: pa.Schema, columns: StructType) -> pa.Schema:
+    """Return a schema that also says which types the columns have in Spark."""
+    return schema.with_metadata({_SPARK_TYPES: columns.json(), _SPARK_VERSION: _VERSION})
+
+
+@dataclass
+class ParquetFile:
+    """One Parquet file, which a task writes.
+
+    Attributes
+    ----------
+    directory
+        Where it is; made if it is not there.
+    schema
+        See `spark_schema`.
+    codec
+        One of the values of `CODECS`.
+    """
+
+    directory: Path
+    schema: pa.Schema
+    codec: str
+    name: str = field(default_factory=lambda: f"part-{uuid.uuid4()}.parquet")
+    rows: int = 0
+    _held: list[pa.Table] = field(default_factory=list)
+    _held_rows: int = 0
+    _writer: pq.ParquetWriter | None = None
+
+    def add(self, rows: pa.Table) -> None:
+        """Write rows, once there are enough for a row group."""
+        self._held.append(rows)
+        self._held_rows += rows.num_rows
+        if self._held_rows >= _ROWS:
+            self._write()
+
+    def close(self) -> str:
+        """Write what is left, and return the file's name and its rows as JSON."""
+        self._write()
+        assert self._writer is not None  # noqa: S101 - just written
+        # Kept by the file without Arrow's own description of the schema, which no other reader needs.
+        self._writer.add_key_value_metadata(self.schema.metadata)
+        self._writer.close()
+        return json.dumps({"file": self.name, "rows": self.rows})
+
+    def _write(self) -> None:
+        if self._writer is None:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._writer = pq.ParquetWriter(
+                self.directory / self.name,
+                self.schema,
+                compression=self.codec,
+                store_schema=False,
+                store_decimal_as_integer=True,
+            )
+        rows = pa.concat_tables(self._held) if self._held else self.schema.empty_table()
+        self._writer.write_table(rows.cast(self.schema), row_group_size=_ROWS)
+        self.rows += rows.num_rows
+        self._held, self._held_rows = [], 0

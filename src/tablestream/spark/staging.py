@@ -1,0 +1,147 @@
+"""Outputs that the workers write themselves: which they are, and what the workers compute for them.
+
+An output is staged if its sink lets the workers write, and its columns need no expression of Spark: columns of the rows
+that arrive, in another order or under other names, null where there is no row. The texts that say so are the same that
+Spark would get. They have so few words that Polars reads them with the same meaning; if there are others, Spark
+computes the output.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, cast
+
+import pyarrow as pa
+from pyspark.sql import types as T
+
+from tablestream.connectors.shipping import has_context
+from tablestream.connectors.sink import CHANGE_TYPE, LATEST, TIMESTAMP, Stage, StagedSink
+from tablestream.connectors.sink import ORDER as PLACE
+from tablestream.spark.build import Builder
+from tablestream.spark.columns import Scope, schema_of
+from tablestream.spark.exchange import SparkExchange
+from tablestream.spark.round_worker import Settings
+from tablestream.spark.types import arrow_type
+from tablestream.spark.unpacking import ORDER, Shown, StagedPort
+from tablestream.state.positions import frame_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from tablestream.connectors.sink import Sink
+    from tablestream.planner.physical_plan import Ending, PhysicalPlan
+    from tablestream.spark.layout import Layout
+    from tablestream.topology.nodes import Field
+
+#: The words and signs of texts that mean the same to Spark and to Polars: names of unpacked columns, and conditions.
+_KNOWN = re.compile(
+    r"(?:__p\d+_\w+|CASE|WHEN|THEN|ELSE|END|AND|OR|coalesce|false|'upsert'|'delete'|[(),\s])*"
+)
+
+
+@dataclass(frozen=True)
+class Staged:
+    """The outputs of a query that the workers write.
+
+    Attributes
+    ----------
+    ports
+        What the workers write.
+    names
+        The outputs' ports, by their names.
+    reasons
+        Why Spark writes the other outputs, by their names.
+    """
+
+    ports: tuple[StagedPort, ...] = ()
+    names: Mapping[str, int] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, spark: SparkSession, plan: PhysicalPlan, sinks: Mapping[str, Sink]) -> Staged:
+        """Look at the outputs of a plan, whose sinks are in the same order."""
+        ports, names, reasons = list[StagedPort](), dict[str, int](), dict[str, str]()
+        for ending, (name, sink) in zip(plan.endings, sinks.items(), strict=True):
+            found = _staged(spark, plan, ending, sink)
+            if isinstance(found, StagedPort):
+                ports.append(found)
+                names[name] = ending.port.number
+            else:
+                reasons[name] = found
+        return cls(tuple(ports), names, reasons)
+
+    def stage(self, name: str) -> Stage:
+        """What writes an output."""
+        return next(one.stage for one in self.ports if one.number == self.names[name])
+
+
+NOTHING_STAGED = Staged()
+
+
+def _staged(spark: SparkSession, plan: PhysicalPlan, ending: Ending, sink: Sink) -> StagedPort | str:
+    """What the workers write for one output, or why they do not."""
+    if not isinstance(sink, StagedSink):
+        return "the sink takes rows of Spark"
+    if not has_context(spark):
+        return "Spark Connect does not tell workers the number of the micro-batch"
+    if ending.rejected or ending.before:
+        return "dropped records" if ending.rejected else "a row before the change is a row of its own"
+    builder = Builder(replace(plan, endings=(ending,)), SparkExchange(Settings("", 0)))
+    layout = builder.ending_layout(ending)
+    types = _types(ending, layout)
+    schema = pa.schema([(one.name, arrow_type(one.dataType, one.name)) for one in types])
+    texts = _texts(builder, ending)
+    if texts is None or not all(map(_KNOWN.fullmatch, texts)):
+        return "Spark computes its columns"
+    columns = tuple(zip(types.names, texts, strict=True))
+    shown = Shown(layout.opened(ending.port.number), columns, schema.serialize().to_pybytes())
+    if not _fits(shown, schema):
+        return "Spark casts its columns"
+    stage = sink.stage(spark, types, schema)
+    return stage if isinstance(stage, str) else StagedPort(shown, stage)
+
+
+def _types(ending: Ending, layout: Layout) -> T.StructType:
+    """The columns of the changes, as `Table.changes` has them."""
+    place = next(one.dataType for one in layout.plain if one.name == ORDER)
+    latest = [T.StructField(LATEST, T.BooleanType())] if ending.tells_latest else []
+    added = [T.StructField(CHANGE_TYPE, T.StringType()), T.StructField(TIMESTAMP, T.TimestampType()), *latest]
+    fields = schema_of([*ending.node.key, *ending.node.value]).fields
+    return T.StructType([*fields, *added, T.StructField(PLACE, place)])
+
+
+def _texts(builder: Builder[DataFrame], ending: Ending) -> list[str] | None:
+    """What the columns are, as SQL; None if Spark has to compute one."""
+    try:
+        made = builder.columns_in(_NoFrame(cast("DataFrame", None)), ending)
+    except _NeedsSpark:
+        return None
+    kind = f"CASE WHEN {made.exists} THEN 'upsert' ELSE 'delete' END"
+    latest = [] if made.latest is None else [made.latest]
+    return [*made.key, *made.value, kind, made.time_us, *latest, made.order]
+
+
+def _fits(shown: Shown, schema: pa.Schema) -> bool:
+    """Whether the columns have their types: keys may have the wider ones in which they are compared."""
+    made = shown.of(frame_of(shown.opened.fields.empty_table())).schema
+    wanted = frame_of(schema.empty_table()).schema
+    return all(made[name] == kind for name, kind in wanted.items() if name != TIMESTAMP)
+
+
+class _NeedsSpark(Exception):  # noqa: N818 - an answer
+    """A column is not one that arrives."""
+
+
+class _NoFrame(Scope):
+    """A scope in which nothing can be computed."""
+
+    def add(self, columns: Mapping[str, Column], beside: dict[str, str]) -> None:  # noqa: ARG002 (Scope's)
+        """Refuse columns."""
+        raise _NeedsSpark
+
+    def _has_type(self, made: Field) -> bool:  # noqa: ARG002 (the same)
+        """Take columns as they are: `_fits` compares the types."""
+        return True
