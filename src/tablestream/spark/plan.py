@@ -30,7 +30,9 @@ from tablestream.spark.reports import listen
 from tablestream.spark.round_worker import Settings
 from tablestream.spark.session import check_configured
 from tablestream.spark.sources import SourceFrame
-from tablestream.spark.unpacking import NOTE, StagedPort
+from tablestream.spark.staged_rows import RowStager
+from tablestream.spark.staging import NOTHING_STAGED, Staged
+from tablestream.spark.unpacking import NOTE, by_batches
 from tablestream.topology.graph import ancestors
 from tablestream.topology.nodes import Fields, Source
 
@@ -186,7 +188,7 @@ def query_frame(
     rules: DropRules,
     *,
     observed: bool,
-    staged: Collection[StagedPort] = (),
+    staged: Staged = NOTHING_STAGED,
 ) -> DataFrame:
     """Return one frame for all outputs of a query, see `outputs_frame`.
 
@@ -195,10 +197,13 @@ def query_frame(
     the outputs that the workers write; what they say about it is a report, too.
     """
     exchange = SparkExchange(worker_settings(), reporting=True, observes_drops=observed)
-    builder = Builder(plan, exchange, bootstraps=bootstraps, rules=rules, staged=staged)
-    written = {one.number for one in staged}
+    builder = Builder(plan, exchange, bootstraps=bootstraps, rules=rules, staged=staged.ports)
+    written = {one.number for one in staged.ports}
     endings = [one for one in plan.endings if one.port.number not in written]
-    return outputs_frame(builder, builder.build(), endings)
+    frame = outputs_frame(builder, builder.build(), endings)
+    if staged.rows:
+        frame = frame.mapInArrow(by_batches(RowStager(staged.rows)), f"__port int, {NOTE} string")
+    return frame
 
 
 def outputs_frame(builder: Builder[Blobs], frame: DataFrame, endings: Sequence[Ending]) -> DataFrame:

@@ -200,14 +200,14 @@ def start(
         query_id, sinks, bootstraps = _settled(spark, checkpoint, plan, outputs)
     voice = _Voice.of(rules, spark, sinks.values())
     staged = Staged.of(spark, plan, sinks)
-    frame = query_frame(plan, bootstraps, voice.rules, observed=voice.observed, staged=staged.ports)
+    frame = query_frame(plan, bootstraps, voice.rules, observed=voice.observed, staged=staged)
     writer = frame.writeStream.outputMode("append").option("checkpointLocation", checkpoint)
     writer = _triggered(writer if name is None else writer.queryName(name), trigger)
     writer = writer.foreachBatch(_micro_batch_writer(plan, sinks, checkpoint, voice, staged))
     replaces = _is_active(spark, query_id)
     if voice.listens:
         listen(spark)
-    with configured(spark, plan.options.shards):
+    with configured(spark, plan.options.shards, staged.columns):
         query = writer.start()
     if replaces:
         _log.warning(

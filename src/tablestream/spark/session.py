@@ -20,6 +20,7 @@ from tablestream.connectors.shipping import has_context, is_local
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import SessionSettingError
 from tablestream.spark.options import DEFAULT_SHARDS
+from tablestream.spark.unpacking import CELLS
 
 STORE = "spark.sql.streaming.stateStore.providerClass"
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
@@ -33,6 +34,8 @@ _STORES = "org.apache.spark.sql.execution.streaming.state"
 ROCKSDB = f"{_STORES}.RocksDBStateStoreProvider"
 #: Spark's default, and its only state store that cannot keep the state of stateful Python.
 _HDFS = f"{_STORES}.HDFSBackedStateStoreProvider"
+#: How many rows Spark passes to the workers at a time.
+_ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 #: More rows than a machine has cores.
 _MANY = 4096
 
@@ -92,11 +95,19 @@ def configure(spark: SparkSession) -> SparkSession:
 
 
 @contextmanager
-def configured(spark: SparkSession, shards: int) -> Iterator[None]:
-    """Give a session what a query needs while the query starts, and restore it."""
+def configured(spark: SparkSession, shards: int, columns: int = 0) -> Iterator[None]:
+    """Give a session what a query needs while the query starts, and restore it.
+
+    `columns`: how many columns rows have that Spark passes to the workers at the end.
+    """
     # The lock comes first: what another start has set for itself is not there to stay.
-    with _changing, _changed(spark, missing_settings(spark, shards)):
-        yield
+    with _changing:
+        wanted = missing_settings(spark, shards)
+        rows = int(spark.conf.get(_ARROW_ROWS, None) or 0)
+        if rows * columns > CELLS:  # most of them are null in a row, and take room in a batch all the same
+            wanted[_ARROW_ROWS] = str(max(1, CELLS // columns))
+        with _changed(spark, wanted):
+            yield
 
 
 @contextmanager

@@ -1,16 +1,16 @@
 """Outputs that the workers write themselves: which they are, and what the workers compute for them.
 
-An output is staged if its sink lets the workers write, and its columns need no expression of Spark: columns of the rows
-that arrive, in another order or under other names, null where there is no row. The texts that say so are the same that
-Spark would get. They have so few words that Polars reads them with the same meaning; if there are others, Spark
-computes the output.
+An output is staged if its sink lets the workers write. If its columns need no expression, its rows do not come to Spark
+at all: they are columns of the messages, in another order or under other names, null where there is no row. The texts
+that say so are the same that Spark would get. They have so few words that Polars reads them with the same meaning. If
+there are others, Spark computes the columns, and the workers write the rows behind it.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import pyarrow as pa
 from pyspark.sql import types as T
@@ -22,6 +22,7 @@ from tablestream.spark.build import Builder
 from tablestream.spark.columns import Scope, schema_of
 from tablestream.spark.exchange import SparkExchange
 from tablestream.spark.round_worker import Settings
+from tablestream.spark.staged_rows import StagedRows
 from tablestream.spark.types import arrow_type
 from tablestream.spark.unpacking import ORDER, Shown, StagedPort
 from tablestream.state.positions import frame_of
@@ -49,59 +50,81 @@ class Staged:
     Attributes
     ----------
     ports
-        What the workers write.
+        Those whose messages they write.
+    rows
+        Those whose columns Spark computes before. None, if Spark writes any output itself: then it keeps all rows.
     names
         The outputs' ports, by their names.
     reasons
-        Why Spark writes the other outputs, by their names.
+        Why Spark computes or writes the others, by their names.
     """
 
     ports: tuple[StagedPort, ...] = ()
+    rows: tuple[StagedRows, ...] = ()
     names: Mapping[str, int] = field(default_factory=dict)
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, spark: SparkSession, plan: PhysicalPlan, sinks: Mapping[str, Sink]) -> Staged:
         """Look at the outputs of a plan, whose sinks are in the same order."""
-        ports, names, reasons = list[StagedPort](), dict[str, int](), dict[str, str]()
-        for ending, (name, sink) in zip(plan.endings, sinks.items(), strict=True):
-            found = _staged(spark, plan, ending, sink)
-            if isinstance(found, StagedPort):
-                ports.append(found)
-                names[name] = ending.port.number
-            else:
-                reasons[name] = found
-        return cls(tuple(ports), names, reasons)
+        found = {
+            name: _staged(spark, plan, ending, sink)
+            for ending, (name, sink) in zip(plan.endings, sinks.items(), strict=True)
+        }
+        reasons = {name: one.why for name, one in found.items() if one.why}
+        ports = {name: one.port for name, one in found.items() if one.port is not None}
+        rows = {name: one.rows for name, one in found.items() if one.rows is not None}
+        if len(ports) + len(rows) < len(found):
+            rows = {}
+        names = {name: one.number for name, one in ports.items()} | {
+            name: one.number for name, one in rows.items()
+        }
+        return cls(tuple(ports.values()), tuple(rows.values()), names, reasons)
 
     def stage(self, name: str) -> Stage:
         """What writes an output."""
-        return next(one.stage for one in self.ports if one.number == self.names[name])
+        stages = {one.number: one.stage for one in self.ports} | {one.number: one.stage for one in self.rows}
+        return stages[self.names[name]]
+
+    @property
+    def columns(self) -> int:
+        """How many columns the rows have in which Spark computes."""
+        return sum(len(pa.ipc.read_schema(pa.BufferReader(one.schema))) for one in self.rows)
 
 
 NOTHING_STAGED = Staged()
 
 
-def _staged(spark: SparkSession, plan: PhysicalPlan, ending: Ending, sink: Sink) -> StagedPort | str:
-    """What the workers write for one output, or why they do not."""
+class _Found(NamedTuple):
+    """How an output is staged, if it is, and why Spark does what it does for it."""
+
+    port: StagedPort | None = None
+    rows: StagedRows | None = None
+    why: str = ""
+
+
+def _staged(spark: SparkSession, plan: PhysicalPlan, ending: Ending, sink: Sink) -> _Found:
+    """Find out how one output is staged."""
     if not isinstance(sink, StagedSink):
-        return "the sink takes rows of Spark"
+        return _Found(why="its sink takes rows of Spark")
     if not has_context(spark):
-        return "Spark Connect does not tell workers the number of the micro-batch"
+        return _Found(why="under Spark Connect, workers do not know the number of the micro-batch")
     if ending.rejected or ending.before:
-        return "dropped records" if ending.rejected else "a row before the change is a row of its own"
+        return _Found(why="it has dropped records" if ending.rejected else "it has rows before the change")
     builder = Builder(replace(plan, endings=(ending,)), SparkExchange(Settings("", 0)))
     layout = builder.ending_layout(ending)
     types = _types(ending, layout)
     schema = pa.schema([(one.name, arrow_type(one.dataType, one.name)) for one in types])
-    texts = _texts(builder, ending)
-    if texts is None or not all(map(_KNOWN.fullmatch, texts)):
-        return "Spark computes its columns"
-    columns = tuple(zip(types.names, texts, strict=True))
-    shown = Shown(layout.opened(ending.port.number), columns, schema.serialize().to_pybytes())
-    if not _fits(shown, schema):
-        return "Spark casts its columns"
     stage = sink.stage(spark, types, schema)
-    return stage if isinstance(stage, str) else StagedPort(shown, stage)
+    if isinstance(stage, str):
+        return _Found(why=stage)
+    number, packed = ending.port.number, schema.serialize().to_pybytes()
+    texts = _texts(builder, ending)
+    if texts is not None and all(map(_KNOWN.fullmatch, texts)):
+        shown = Shown(layout.opened(number), tuple(zip(types.names, texts, strict=True)), packed)
+        if _fits(shown, schema):
+            return _Found(StagedPort(shown, stage))
+    return _Found(rows=StagedRows(number, packed, stage), why="Spark computes its columns")
 
 
 def _types(ending: Ending, layout: Layout) -> T.StructType:

@@ -1,0 +1,69 @@
+"""Rows that Spark has computed, and the workers write: the last stage of a query in which no row comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tablestream.connectors.sink import Stage, StagedFiles
+from tablestream.spark.unpacking import NOTE, micro_batch_id
+
+_PORT = "__port"
+REPORTS = pa.schema([(_PORT, pa.int32()), (NOTE, pa.string())])
+
+
+@dataclass(frozen=True)
+class StagedRows:
+    """An output whose columns Spark computes, and whose rows the workers write.
+
+    Attributes
+    ----------
+    number
+        The output's port.
+    schema
+        The Arrow types of the columns, serialised.
+    stage
+        Writes them.
+    """
+
+    number: int
+    schema: bytes
+    stage: Stage
+
+    @property
+    def column(self) -> str:
+        """The struct with the output's rows."""
+        return f"__out{self.number}"
+
+    def rows(self, batch: pa.RecordBatch, ports: pa.Array) -> pa.Table:
+        """Take the output's rows."""
+        fields = pa.ipc.read_schema(pa.BufferReader(self.schema))
+        mine = batch[self.column].filter(pc.equal(ports, self.number))
+        return pa.Table.from_arrays(mine.flatten(), names=fields.names).cast(fields)
+
+
+@dataclass(frozen=True)
+class RowStager:
+    """Writes the rows of outputs; passes on reports, and what each task has written is one more."""
+
+    outputs: tuple[StagedRows, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Work off all record batches of a task."""
+        files = dict[int, StagedFiles]()
+        by_port = {one.number: one for one in self.outputs}
+        for batch in batches:
+            ports = batch[_PORT]
+            there = set(pc.unique(ports).to_pylist())
+            for number in sorted(there & by_port.keys()):
+                if number not in files:
+                    files[number] = by_port[number].stage.open(micro_batch_id())
+                files[number].add(by_port[number].rows(batch, ports))
+            if there - by_port.keys():
+                others = pc.invert(pc.is_in(ports, pa.array(list(by_port), pa.int32())))
+                yield batch.select([_PORT, NOTE]).filter(others)
+        for number, one in files.items():
+            yield pa.RecordBatch.from_pydict({_PORT: [number], NOTE: [one.close()]}, REPORTS)
