@@ -18,7 +18,7 @@ from tablestream.connectors.place import Place
 from tablestream.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -129,6 +129,12 @@ class StagedFiles(Protocol):
 
 class Stage(Protocol):
     """What the workers do for an output; Spark sends it to them."""
+
+    def line(self, columns: Mapping[str, str]) -> str | None:
+        """Return the text that is written of a row, as SQL over the columns, which are SQL themselves.
+
+        None: the columns are written as they are.
+        """
 
     def open(self, micro_batch_id: int) -> StagedFiles:
         """Begin to write, in a task that has rows. Tasks may be run twice, and may fail."""

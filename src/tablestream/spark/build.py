@@ -474,14 +474,15 @@ class Builder(Generic[Blobs]):
             latest=self._name(port, LATEST) if ending.tells_latest else None,
         )
 
-    def rejected(self, ending: Ending) -> list[str]:
+    def rejected(self, ending: Ending) -> dict[str, str]:
         """The columns of an output of rejected records, as SQL."""
+        port = ending.port.number
         said, texts = (
-            [f"{self._name(ending.port.number, name)} AS {name[1:]}" for name in names]
+            {name[1:]: self._name(port, name) for name in names}
             for names in (("_operator", "_reason", "_source"), ("_key", "_record"))
         )
-        time = f"timestamp_micros({self._name(ending.port.number, TS)}) AS timestamp"
-        return [*said, time, *texts, f"{self._name(ending.port.number, ORDER)} AS _order"]
+        time = {"timestamp": f"timestamp_micros({self._name(port, TS)})"}
+        return said | time | texts | {sink.ORDER: self._name(port, ORDER)}
 
     # Unpacked messages
 

@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, get_args
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -37,6 +38,7 @@ from tablestream.topology.graph import ancestors
 from tablestream.topology.nodes import Fields, Source
 
 if TYPE_CHECKING:
+    from tablestream.connectors.sink import Stage
     from tablestream.metrics.query_metrics import QueryMetrics
     from tablestream.pictures.diagram import Diagram
 
@@ -59,9 +61,9 @@ def changes_of(output: Output, spark: SparkSession, options: PlanOptions) -> Dat
     listen(spark)
     frame = builder.build()
     if output.rejected:
-        return frame.selectExpr(*builder.rejected(ending))
+        return frame.selectExpr(*_aliased(builder.rejected(ending)))
     frame, result = builder.result(frame, ending)
-    rows = frame.selectExpr(*_shape(result, ending))
+    rows = frame.selectExpr(*_aliased(_shape(result, ending)))
     return _with_images(rows, ending) if output.before else rows
 
 
@@ -200,16 +202,21 @@ def query_frame(
     builder = Builder(plan, exchange, bootstraps=bootstraps, rules=rules, staged=staged.ports)
     written = {one.number for one in staged.ports}
     endings = [one for one in plan.endings if one.port.number not in written]
-    frame = outputs_frame(builder, builder.build(), endings)
+    frame = outputs_frame(builder, builder.build(), endings, {one.number: one.stage for one in staged.rows})
     if staged.rows:
         frame = frame.mapInArrow(by_batches(RowStager(staged.rows)), f"__port int, {NOTE} string")
     return frame
 
 
-def outputs_frame(builder: Builder[Blobs], frame: DataFrame, endings: Sequence[Ending]) -> DataFrame:
+def outputs_frame(
+    builder: Builder[Blobs],
+    frame: DataFrame,
+    endings: Sequence[Ending],
+    stages: Mapping[int, Stage] = MappingProxyType({}),
+) -> DataFrame:
     """Return one frame for some outputs: ``__port``, and a struct ``__out<port>`` with the columns of each.
 
-    `frame`: what the builder built.
+    `frame`: what the builder built. `stages`: what the workers do with the rows of ports; they may want lines.
     """
     given, texts = frame.columns, dict[str, str]()
     for ending in endings:
@@ -220,7 +227,9 @@ def outputs_frame(builder: Builder[Blobs], frame: DataFrame, endings: Sequence[E
         else:
             made, result = builder.result(frame, ending)
             columns = _shape(result, ending)
-        texts[f"__out{port}"] = f"CASE WHEN __port = {port} THEN {_struct(columns)} END"
+        line = stages[port].line(columns) if port in stages else None
+        shown = columns if line is None else {"line": line}
+        texts[f"__out{port}"] = f"CASE WHEN __port = {port} THEN {_struct(_aliased(shown))} END"
         if made is not frame:
             # Drop intermediate columns: another output of the same table has columns of the same names.
             frame = made.selectExpr(*given, *(f"{text} AS {out}" for out, text in texts.items()))
@@ -243,23 +252,28 @@ def numbered(changes: DataFrame, number: int) -> DataFrame:
     return changes.withColumn(sink.ORDER, order)
 
 
-def _shape(result: OutputColumns, ending: Ending) -> list[str]:
+def _shape(result: OutputColumns, ending: Ending) -> dict[str, str]:
     """The columns of `Table.changes` as SQL, and for `_with_images` ``__old``, the row before."""
     node = ending.node
-    kind = f"CASE WHEN {result.exists} THEN 'upsert' ELSE 'delete' END AS _change_type"
-    latest = [] if result.latest is None else [f"{result.latest} AS _is_latest"]
-    place = [f"timestamp_micros({result.time_us}) AS _timestamp", *latest, f"{result.order} AS _order"]
-    columns = [*_named(result.key, node.key), *_named(result.value, node.value), kind, *place]
+    columns = _named(result.key, node.key) | _named(result.value, node.value)
+    columns[sink.CHANGE_TYPE] = f"CASE WHEN {result.exists} THEN 'upsert' ELSE 'delete' END"
+    columns[sink.TIMESTAMP] = f"timestamp_micros({result.time_us})"
+    columns |= {} if result.latest is None else {sink.LATEST: result.latest}
+    columns[sink.ORDER] = result.order
     if result.old is not None:
-        columns.append(
-            f"CASE WHEN {result.existed} THEN {_struct(_named(result.old, node.value))} END AS __old"
-        )
+        old = _struct(_aliased(_named(result.old, node.value)))
+        columns["__old"] = f"CASE WHEN {result.existed} THEN {old} END"
     return columns
 
 
-def _named(columns: Sequence[str], fields: Fields) -> list[str]:
-    """Columns, as SQL, under the names of a key or a value."""
-    return [f"{column} AS {sink.quoted(one.name)}" for column, one in zip(columns, fields, strict=True)]
+def _named(columns: Sequence[str], fields: Fields) -> dict[str, str]:
+    """Columns, as SQL, by the names of a key or a value."""
+    return {one.name: column for column, one in zip(columns, fields, strict=True)}
+
+
+def _aliased(columns: Mapping[str, str]) -> list[str]:
+    """Columns, as SQL, under their names."""
+    return [f"{column} AS {sink.quoted(name)}" for name, column in columns.items()]
 
 
 def _struct(columns: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import StructField, StructType, TimestampType
+from pyspark.sql.types import StructField, StructType
 
 from tablestream.arguments.words import checked_name
 from tablestream.base.calling import user_line
@@ -28,6 +28,7 @@ from tablestream.connectors.small_texts import documents
 from tablestream.connectors.spark_place import check_none_came_empty, check_writable
 from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError, MixedPlanError, TablestreamError, TargetError
+from tablestream.planner.explain import explained
 from tablestream.planner.physical_plan import Output, PhysicalPlan
 from tablestream.runtime.drops import DropReport, DropRules, Notice, OnDrop
 from tablestream.spark.births import ShardWatch
@@ -38,12 +39,12 @@ from tablestream.spark.interrupts import let_ctrl_c_interrupt
 from tablestream.spark.moments import following, moment_of, next_moment
 from tablestream.spark.options import Alignment, Compat, Emit, OnError, Tombstones, output_of, plan_options
 from tablestream.spark.outputs import check_apart, check_identities, check_outputs, is_lone, write_outputs
-from tablestream.spark.plan import diagram_of, drop_rules, lowered, numbered, plan_of, query_frame, split
+from tablestream.spark.plan import diagram_of, drop_rules, lowered, numbered, query_frame, split
 from tablestream.spark.quiet import quieten
 from tablestream.spark.reports import listen, warn_of_drops
 from tablestream.spark.session import configured
 from tablestream.spark.sources import SourceFrame
-from tablestream.spark.staging import Staged
+from tablestream.spark.staging import REJECTED_COLUMNS, Staged
 from tablestream.spark.stored_output import stored_output
 from tablestream.spark.stored_plan import check_plan, store_plan
 from tablestream.topology.graph import history_of
@@ -58,16 +59,6 @@ _log = logging.getLogger(__name__)
 #: Whether Spark stops the run of a query that is active when the query starts again. Its default is true.
 _RESTARTS = "spark.sql.streaming.stopActiveRunOnRestart"
 _TRIGGER = 'Write it as {"availableNow": True} or {"processingTime": "10 seconds"}.'
-#: The columns of `Table.rejected`.
-_REJECTED = (
-    StructType()
-    .add("operator", "string")
-    .add("reason", "string")
-    .add("source", "string")
-    .add("timestamp", TimestampType())
-    .add("key", "string")
-    .add("record", "string")
-)
 
 
 @dataclass(frozen=True, repr=False)
@@ -260,7 +251,8 @@ def plan_text(
     Returns
     -------
     str
-        The sources, the rounds with their operators and what each remembers, the shuffles, the outputs.
+        The sources, the rounds with their operators and what each remembers, the shuffles, the outputs; and of each
+        target who writes it, the workers or Spark.
 
     Raises
     ------
@@ -268,7 +260,11 @@ def plan_text(
         There is no output, or an argument has the wrong type.
     """
     _check_requests(outputs)
-    return plan_of([one.output for one in outputs], plan_options(compat, shards, align))
+    plan = lowered([one.output for one in outputs], plan_options(compat, shards, align))
+    sinks = {one.name: _keyed(one) for one in outputs}
+    staged = Staged.of(outputs[0].spark, plan, sinks)
+    ways = (f"Target {sink.target}: {staged.way(name)}" for name, sink in sinks.items())
+    return "\n".join((explained(plan), *ways))
 
 
 def diagram(
@@ -510,7 +506,7 @@ def _check_sink(one: OutputRequest) -> None:
 def _types(output: Output) -> tuple[StructType, StructType]:
     """The key and value columns of an output's changes, without those that the library adds."""
     if output.rejected:
-        return StructType(), _REJECTED
+        return StructType(), REJECTED_COLUMNS
     key = StructType(
         [
             StructField(one.name, one.dataType, can_be_null)

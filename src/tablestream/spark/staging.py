@@ -43,6 +43,20 @@ _KNOWN = re.compile(
 )
 
 
+#: The columns of `Table.rejected`.
+REJECTED_COLUMNS = (
+    T.StructType()
+    .add("operator", "string")
+    .add("reason", "string")
+    .add("source", "string")
+    .add("timestamp", T.TimestampType())
+    .add("key", "string")
+    .add("record", "string")
+)
+_CONNECT = "under Spark Connect, workers do not know the number of the micro-batch"
+_LINES = pa.schema([("line", pa.string())])
+
+
 @dataclass(frozen=True)
 class Staged:
     """The outputs of a query that the workers write.
@@ -86,6 +100,12 @@ class Staged:
         stages = {one.number: one.stage for one in self.ports} | {one.number: one.stage for one in self.rows}
         return stages[self.names[name]]
 
+    def way(self, name: str) -> str:
+        """Say who writes an output, for people."""
+        if name not in self.names:
+            return f"Spark writes it: {self.reasons[name]}"
+        return f"the workers write it{'; ' * (name in self.reasons)}{self.reasons.get(name, '')}"
+
     @property
     def columns(self) -> int:
         """How many columns the rows have in which Spark computes."""
@@ -107,10 +127,9 @@ def _staged(spark: SparkSession, plan: PhysicalPlan, ending: Ending, sink: Sink)
     """Find out how one output is staged."""
     if not isinstance(sink, StagedSink):
         return _Found(why="its sink takes rows of Spark")
-    if not has_context(spark):
-        return _Found(why="under Spark Connect, workers do not know the number of the micro-batch")
-    if ending.rejected or ending.before:
-        return _Found(why="it has dropped records" if ending.rejected else "it has rows before the change")
+    if not has_context(spark) or ending.before:
+        why = "Spark makes rows of the rows before changes" if ending.before else _CONNECT
+        return _Found(why=why)
     builder = Builder(replace(plan, endings=(ending,)), SparkExchange(Settings("", 0)))
     layout = builder.ending_layout(ending)
     types = _types(ending, layout)
@@ -118,22 +137,32 @@ def _staged(spark: SparkSession, plan: PhysicalPlan, ending: Ending, sink: Sink)
     stage = sink.stage(spark, types, schema)
     if isinstance(stage, str):
         return _Found(why=stage)
-    number, packed = ending.port.number, schema.serialize().to_pybytes()
-    texts = _texts(builder, ending)
+    number = ending.port.number
+    if stage.line(dict.fromkeys(types.names, "NULL")) is not None:
+        return _Found(rows=StagedRows(number, packed(_LINES), stage), why="Spark makes its lines")
+    texts = None if ending.rejected else _texts(builder, ending)
     if texts is not None and all(map(_KNOWN.fullmatch, texts)):
-        shown = Shown(layout.opened(number), tuple(zip(types.names, texts, strict=True)), packed)
+        shown = Shown(layout.opened(number), tuple(zip(types.names, texts, strict=True)), packed(schema))
         if _fits(shown, schema):
             return _Found(StagedPort(shown, stage))
-    return _Found(rows=StagedRows(number, packed, stage), why="Spark computes its columns")
+    return _Found(rows=StagedRows(number, packed(schema), stage), why="Spark computes its columns")
+
+
+def packed(schema: pa.Schema) -> bytes:
+    """Return a schema for the workers, as Python's pickle sends it."""
+    found: bytes = schema.serialize().to_pybytes()
+    return found
 
 
 def _types(ending: Ending, layout: Layout) -> T.StructType:
-    """The columns of the changes, as `Table.changes` has them."""
-    place = next(one.dataType for one in layout.plain if one.name == ORDER)
+    """The columns of the changes, as `Table.changes` and `Table.rejected` have them."""
+    place = T.StructField(PLACE, next(one.dataType for one in layout.plain if one.name == ORDER))
+    if ending.rejected:
+        return T.StructType([*REJECTED_COLUMNS.fields, place])
     latest = [T.StructField(LATEST, T.BooleanType())] if ending.tells_latest else []
     added = [T.StructField(CHANGE_TYPE, T.StringType()), T.StructField(TIMESTAMP, T.TimestampType()), *latest]
     fields = schema_of([*ending.node.key, *ending.node.value]).fields
-    return T.StructType([*fields, *added, T.StructField(PLACE, place)])
+    return T.StructType([*fields, *added, place])
 
 
 def _texts(builder: Builder[DataFrame], ending: Ending) -> list[str] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import uuid
@@ -10,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -17,7 +17,9 @@ from pyspark.sql.types import StructType
 from tablestream.arguments.kinds import check_mapping
 from tablestream.base.calling import user_line
 from tablestream.connectors.files.batches import MICRO_BATCH, FileBatches, attempt_in
-from tablestream.connectors.json_text import json_options
+from tablestream.connectors.files.lines_file import LinesFile
+from tablestream.connectors.files.parquet_file import CODECS, ParquetFile, spark_schema
+from tablestream.connectors.json_text import json_options, json_sql
 from tablestream.connectors.marks import (
     Found,
     Mark,
@@ -28,8 +30,7 @@ from tablestream.connectors.marks import (
     judged,
     no_rebuild,
 )
-from tablestream.connectors.parquet_files import CODECS, ParquetFile, spark_schema
-from tablestream.connectors.sink import ORDER, checked_path
+from tablestream.connectors.sink import ORDER, checked_path, quoted
 from tablestream.connectors.small_texts import first_line, write_line
 from tablestream.connectors.source import Option
 from tablestream.connectors.spark_place import (
@@ -41,7 +42,6 @@ from tablestream.errors import ArgumentError, ReservedNameError, TargetError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from tablestream.connectors.sink import Stage
@@ -55,24 +55,51 @@ _CODEC = "spark.sql.parquet.compression.codec"
 
 
 @dataclass(frozen=True)
-class ParquetStage:
-    """What the workers do for a log of Parquet files: each task with changes writes one file into an attempt.
+class FileStage:
+    """What the workers do for a log of files: each task with changes writes one file into the directory of an attempt.
 
     `run`: a name for what one start of the query writes.
     """
 
     log: str
-    schema: pa.Schema
-    codec: str
-    run: str
+    run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def attempt(self, micro_batch_id: int) -> Path:
         """The directory of a micro-batch, where no reader looks."""
         return attempt_in(Path(self.log), micro_batch_id, self.run)
 
+
+@dataclass(frozen=True, kw_only=True)
+class ParquetStage(FileStage):
+    """Files in the format Parquet."""
+
+    schema: pa.Schema
+    codec: str
+
+    def line(self, columns: Mapping[str, str]) -> None:
+        """See `Stage`."""
+
     def open(self, micro_batch_id: int) -> ParquetFile:
         """See `Stage`."""
         return ParquetFile(self.attempt(micro_batch_id), self.schema, self.codec)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonStage(FileStage):
+    """Files with a change as JSON on each line; `order`: the type of ``_order``."""
+
+    order: StructType
+
+    def line(self, columns: Mapping[str, str]) -> str:
+        """See `Stage`."""
+        names = _sortable_names(self.order)
+        parts = (f"{columns[ORDER]}.{name} AS {quoted(names.get(name, name))}" for name in self.order.names)
+        shown = dict(columns) | {ORDER: f"struct({', '.join(parts)})"}
+        return json_sql(f"struct({', '.join(f'{text} AS {quoted(name)}' for name, text in shown.items())})")
+
+    def open(self, micro_batch_id: int) -> LinesFile:
+        """See `Stage`."""
+        return LinesFile(self.attempt(micro_batch_id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,33 +163,33 @@ class FileSink(MarkingSink):
         writer = changes.write.format(self.format).options(**(defaults | dict(self.options)))
         batches.write(writer, Mark(micro_batch_id, self.proof))
 
-    def stage(self, spark: SparkSession, columns: StructType, schema: pa.Schema) -> ParquetStage | str:
+    def stage(self, spark: SparkSession, columns: StructType, schema: pa.Schema) -> FileStage | str:
         """Return what the workers do, or why Spark writes the log."""
         here = FileBatches(spark, self.path).here
-        if self.format != "parquet":
-            return "Spark writes JSON"
         if here is None:
-            return "only Spark reaches the directory"
-        unknown = sorted({*map(str.lower, self.options)} - {"compression"})
-        named = {name.lower(): value for name, value in self.options.items()}
-        codec = str(named.get("compression", spark.conf.get(_CODEC, "snappy"))).lower()
-        if unknown or codec not in CODECS:
-            return f"only Spark knows {unknown[0] if unknown else f'the compression {codec}'}"
-        return ParquetStage(str(here), spark_schema(schema, columns), CODECS[codec], uuid.uuid4().hex)
+            return "only Spark reaches its directory"
+        given = {name.lower(): str(value).lower() for name, value in self.options.items()}
+        codec = given.pop("compression", "")
+        if given:
+            return f"only Spark knows the option {min(given)}"
+        if self.format == "json":
+            return "only Spark compresses JSON" if codec else JsonStage(str(here), order=_order_of(columns))
+        codec = codec or (spark.conf.get(_CODEC, None) or "snappy").lower()
+        if codec not in CODECS:
+            return f"only Spark knows the compression {codec}"
+        return ParquetStage(str(here), schema=spark_schema(schema, columns), codec=CODECS[codec])
 
     def commit(
         self, spark: SparkSession, stage: Stage, written: Sequence[str], micro_batch_id: int, query_id: str
     ) -> None:
         """Show what the workers wrote for one micro-batch as its directory."""
-        assert isinstance(stage, ParquetStage)  # noqa: S101 - it made it
+        assert isinstance(stage, FileStage)  # noqa: S101 - it made it
         batches, attempt = FileBatches(spark, self.path), stage.attempt(micro_batch_id)
         if self._has(batches, micro_batch_id, query_id):
             shutil.rmtree(attempt, ignore_errors=True)
             return
-        files = [json.loads(one)["file"] for one in written]
-        if not files:  # readers find the columns of a log without changes, too
-            empty = stage.open(micro_batch_id)
-            files = [json.loads(empty.close())["file"]]
+        # A log without changes has an empty file, in which readers find its columns.
+        files = written or [stage.open(micro_batch_id).close()]
         batches.finish(attempt, files, Mark(micro_batch_id, self.proof))
 
     def _has(self, batches: FileBatches, micro_batch_id: int, query_id: str) -> bool:
@@ -216,11 +243,21 @@ def _sortable_in_json(changes: DataFrame) -> DataFrame:
     order = changes.schema[ORDER].dataType if ORDER in changes.columns else None
     if not isinstance(order, StructType):
         return changes
-    hops = [name for name in order.names if name.startswith("hop_")]
-    numbers = {name: f"position_{at:0{len(str(len(hops) - 1))}}" for at, name in enumerate(hops)}
-    names = _JSON_NAMES | numbers
+    names = _sortable_names(order)
     fields = (F.col(f"{ORDER}.{name}").alias(names.get(name, name)) for name in order.names)
     return changes.withColumn(ORDER, F.struct(*fields))
+
+
+def _sortable_names(order: StructType) -> dict[str, str]:
+    """Other names of fields, by which they sort as they stand."""
+    hops = [name for name in order.names if name.startswith("hop_")]
+    return _JSON_NAMES | {name: f"position_{at:0{len(str(len(hops) - 1))}}" for at, name in enumerate(hops)}
+
+
+def _order_of(columns: StructType) -> StructType:
+    order = columns[ORDER].dataType
+    assert isinstance(order, StructType)  # noqa: S101 - the engine makes it
+    return order
 
 
 _OWNERS: dict[str, str] = {}

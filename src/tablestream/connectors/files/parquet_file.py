@@ -1,17 +1,17 @@
-"""Parquet files that the workers write themselves, in the types of those that Spark writes."""
+"""A Parquet file that a worker writes itself, in the types of those that Spark writes."""
 
 from __future__ import annotations
 
-import json
 import uuid
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql.types import StructType
 
 #: Where Spark's readers look for the types of a file, and for who wrote it: times of other writers are taken for those
@@ -47,28 +47,24 @@ class ParquetFile:
     schema: pa.Schema
     codec: str
     name: str = field(default_factory=lambda: f"part-{uuid.uuid4()}.parquet")
-    rows: int = 0
     _held: list[pa.Table] = field(default_factory=list)
-    _held_rows: int = 0
     _writer: pq.ParquetWriter | None = None
 
     def add(self, rows: pa.Table) -> None:
         """Write rows, once there are enough for a row group."""
         self._held.append(rows)
-        self._held_rows += rows.num_rows
-        if self._held_rows >= _ROWS:
+        if sum(one.num_rows for one in self._held) >= _ROWS:
             self._write()
 
     def close(self) -> str:
-        """Write what is left, and return the file's name and its rows as JSON."""
-        self._write()
-        assert self._writer is not None  # noqa: S101 - just written
-        # Kept by the file without Arrow's own description of the schema, which no other reader needs.
-        self._writer.add_key_value_metadata(self.schema.metadata)
-        self._writer.close()
-        return json.dumps({"file": self.name, "rows": self.rows})
+        """Write what is left, and return the file's name."""
+        writer = self._write()
+        # The file has no description of Arrow's, which no other reader needs, and would lose these with it.
+        writer.add_key_value_metadata(self.schema.metadata)
+        writer.close()
+        return self.name
 
-    def _write(self) -> None:
+    def _write(self) -> pq.ParquetWriter:
         if self._writer is None:
             self.directory.mkdir(parents=True, exist_ok=True)
             self._writer = pq.ParquetWriter(
@@ -80,5 +76,5 @@ class ParquetFile:
             )
         rows = pa.concat_tables(self._held) if self._held else self.schema.empty_table()
         self._writer.write_table(rows.cast(self.schema), row_group_size=_ROWS)
-        self.rows += rows.num_rows
-        self._held, self._held_rows = [], 0
+        self._held = []
+        return self._writer

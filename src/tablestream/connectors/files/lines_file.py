@@ -1,0 +1,42 @@
+"""A file of lines that a worker writes."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
+
+@dataclass
+class LinesFile:
+    """One file with a text on each line, which a task writes.
+
+    Attributes
+    ----------
+    directory
+        Where it is; made if it is not there.
+    """
+
+    directory: Path
+    name: str = field(default_factory=lambda: f"part-{uuid.uuid4()}.json")
+    _file: BinaryIO | None = None
+
+    def add(self, rows: pa.Table) -> None:
+        """Write rows, which have the text in their only column."""
+        self._open().writelines(f"{line}\n".encode() for line in rows.column(0).to_pylist())
+
+    def close(self) -> str:
+        """End the file, and return its name."""
+        self._open().close()
+        return self.name
+
+    def _open(self) -> BinaryIO:
+        if self._file is None:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._file = (self.directory / self.name).open("wb")
+        return self._file

@@ -1,0 +1,218 @@
+"""Outputs that the workers write: their logs are those that Spark writes, and nothing of a failed attempt is seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructType
+
+import tablestream as ts
+from tablestream.connectors import small_texts
+from tablestream.connectors.files import batches
+from tablestream.connectors.files import sink as module
+from tablestream.connectors.files.parquet_file import ParquetFile, spark_schema
+from tablestream.connectors.files.sink import FileSink, ParquetStage, WriteFormat
+from tablestream.connectors.marks import Moment
+from tablestream.spark.staging import Staged
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tablestream.connectors.sink import Stage
+
+NOTHING: Any = None
+ITEMS = "id int, at string, price decimal(12,2), tags map<string,int>, sold timestamp, big double, raw binary"
+PLACES = "name string, ids array<int>, stay interval day to second, inside struct<a: int, b: string>"
+
+
+def _logs(spark: SparkSession, root: Path) -> tuple[ts.Table, ts.Table]:
+    """Two logs with every kind of type, and with rows that point at nothing, change, and go."""
+    first = """SELECT * FROM VALUES
+        (1, 'a', 1.50, map('q', 1), timestamp '1500-01-01 00:00:00', double('NaN'), X'00ff'),
+        (2, 'b', NULL, NULL, NULL, NULL, NULL),
+        (3, NULL, 3, map(), timestamp '2020-01-01 00:00:00.000001', -0.0, X''),
+        (4, 'nowhere', 4, NULL, timestamp '9999-12-31 23:59:59.999999', 1e300, NULL)"""
+    second = """SELECT * FROM VALUES
+        (1, 'b', 2.50, map('r', null), NULL, 0.0, X'01'), (2, NULL, NULL, NULL, NULL, NULL, NULL)"""
+    rows = """SELECT * FROM VALUES
+        ('a', array(1, NULL), interval '1 00:00:00.000003' day to second, struct(1, 'x')),
+        ('b', NULL, NULL, NULL), ('c', array(), interval '0' second, struct(NULL, NULL))"""
+    for log, declared, texts in (("items", ITEMS, (first, second)), ("places", PLACES, (rows,))):
+        fields = StructType().add("row", declared)["row"].dataType
+        assert isinstance(fields, StructType)
+        for text in texts:
+            given = spark.sql(text).toDF(*fields.names)
+            frame = given.select(F.col(one.name).cast(one.dataType).alias(one.name) for one in fields)
+            frame.coalesce(1).write.mode("append").parquet(str(root / log))
+    items = ts.table(ts.from_files(spark, str(root / "items"), "parquet", ITEMS), "id", name="items")
+    return items, ts.table(
+        ts.from_files(spark, str(root / "places"), "parquet", PLACES), "name", name="places"
+    )
+
+
+def _outputs(items: ts.Table, places: ts.Table) -> dict[str, ts.Table]:
+    """Tables whose columns arrive as they are, also if a source computes them, and one whose columns Spark computes."""
+
+    def both(item: ts.Row, place: ts.Row) -> list[Any]:
+        return [item.price, item.tags, item.sold, item.raw, place.ids, place.stay, place.inside]
+
+    def made(item: ts.Row, place: ts.Row) -> list[Any]:
+        return [*both(item, place), (item.big + 1).alias("more")]
+
+    return {
+        "items": items,
+        "left": items.join(places, on="at", how="left", select=both, name="left"),
+        "made": items.join(places, on="at", how="left", select=made, name="made"),
+        "groups": items.group_by("at").agg(n=ts.functions.count()),
+        "some": items.filter(F.col("price") > 2).select((F.col("price") + 1).alias("price")),
+    }
+
+
+def _staged_by(monkeypatch: pytest.MonkeyPatch) -> list[Staged]:
+    """What the next queries stage."""
+    found, of = list[Staged](), Staged.of
+
+    def noted(*given: Any) -> Staged:
+        found.append(of(*given))
+        return found[-1]
+
+    monkeypatch.setattr(Staged, "of", noted)
+    return found
+
+
+def _content(spark: SparkSession, log: Path, form: str) -> tuple[object, list[str]]:
+    """The types of a log and its changes, without the times of the run."""
+    frame: DataFrame = spark.read.format(form).load(str(log))
+    place = F.col("_order").dropFields("time" if form == "parquet" else "observed_time")
+    return frame.schema, sorted(map(str, frame.drop("_timestamp").withColumn("_order", place).collect()))
+
+
+def test_workers_write_the_logs_that_spark_writes(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In both formats, every kind of type, and with columns that Spark computes."""
+    staged = _staged_by(monkeypatch)
+    items, places = _logs(spark, tmp_path)
+    tables = _outputs(items, places)
+    written: list[tuple[str, WriteFormat]] = [*((name, "parquet") for name in tables), ("left", "json")]
+    for name, options in (("workers", {}), ("spark", {"maxRecordsPerFile": 1000})):
+        logs = [
+            tables[of].to(
+                ts.to_files(tmp_path / name / form / of, form, options=options), name=f"{of} {form}"
+            )
+            for of, form in written
+        ]
+        dropped = items.rejected().to(ts.to_files(tmp_path / name / "parquet" / "dropped", options=options))
+        query = ts.start(
+            *logs, dropped, checkpoint=tmp_path / name / "checkpoint", trigger={"availableNow": True}
+        )
+        query.awaitTermination()
+    ports, rows = ({port.number for port in staged[0].ports}, {one.number for one in staged[0].rows})
+    assert {name for name, port in staged[0].names.items() if port in ports} == {
+        f"{name} parquet" for name in tables if name != "made"
+    }
+    assert len(ports) + len(rows) == len(written) + 1
+    assert set(staged[0].reasons.values()) == {"Spark computes its columns", "Spark makes its lines"}
+    assert not staged[1].names
+    assert set(staged[1].reasons.values()) == {"only Spark knows the option maxrecordsperfile"}
+    for of, form in (*written, ("dropped", "parquet")):
+        ours, sparks = (_content(spark, tmp_path / name / form / of, form) for name in ("workers", "spark"))
+        assert ours == sparks, (of, form)
+    assert not list(tmp_path.glob("workers/*/*/_tablestream_tries/*"))
+    plan = ts.plan_text(*logs, tables["some"].to(ts.to_memory("some"))).splitlines()
+    option = "Spark writes it: only Spark knows the option maxrecordsperfile"
+    assert plan[-2:] == [
+        f"Target files {tmp_path}/spark/parquet/dropped: {option}",
+        "Target memory some: Spark writes it: its sink takes rows of Spark",
+    ]
+    log = f"{tmp_path}/plan"
+    assert ts.plan_text(tables["some"].to(ts.to_files(log))).endswith(
+        f"Target files {log}: the workers write it"
+    )
+    made = ts.plan_text(tables["made"].to(ts.to_files(log)))
+    assert made.endswith(f"Target files {log}: the workers write it; Spark computes its columns")
+
+
+SCHEMA, COLUMNS = pa.schema([("v", pa.int64())]), StructType().add("v", LongType())
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FileSink:
+    """A log on this machine whose owner is known, without a session."""
+    monkeypatch.setattr(batches, "on_this_machine", lambda *_: tmp_path)
+    monkeypatch.setattr(small_texts, "on_this_machine", lambda _, path: Path(path))
+    monkeypatch.setattr(module, "seen_by_spark", lambda _, path: path)
+    return ts.to_files(tmp_path)
+
+
+def _stage(log: FileSink) -> ParquetStage:
+    return ParquetStage(log.path, schema=spark_schema(SCHEMA, COLUMNS), codec="snappy")
+
+
+def _task(stage: Stage, micro_batch: int, *values: int) -> str:
+    """Do what a task with such rows does."""
+    file = stage.open(micro_batch)
+    for value in values:
+        file.add(pa.table({"v": [value]}, SCHEMA))
+    return file.close()
+
+
+def _seen(log: FileSink) -> list[int]:
+    """What readers see."""
+    files = Path(log.path).glob("micro_batch=*/*.parquet")
+    return sorted(
+        value for file in files for value in pq.read_table(file, partitioning=None)["v"].to_pylist()
+    )
+
+
+def test_only_what_tasks_returned_is_seen_and_only_once(log: FileSink) -> None:
+    """A task may fail behind its first row, or run twice. A micro-batch that is repeated has files of its own."""
+    moments = [Moment(0, "q", "p0"), Moment(1, "q", "p1", "p0")]
+    for run in range(2):
+        stage = _stage(log)
+        for moment in moments[run:]:
+            stage.open(moment.number).add(
+                pa.table({"v": [-1]}, SCHEMA)
+            )  # fails, and leaves nothing or a part
+            _task(stage, moment.number, -2)  # of two attempts at a task one is taken
+            written = [
+                _task(stage, moment.number, moment.number * 10, moment.number * 10 + 1),
+                _task(stage, moment.number, 5),
+            ]
+            assert _seen(log) == sorted([0, 1, 5, 10, 11, 5][: 3 * (run * 2 or moment.number)])
+            log.at(moment).commit(NOTHING, stage, written, moment.number, "q")
+    assert _seen(log) == [0, 1, 5, 5, 10, 11]
+    assert not list(Path(log.path, "_tablestream_tries").iterdir())
+
+
+def test_a_micro_batch_without_changes_has_the_columns(log: FileSink) -> None:
+    log.at(Moment(0, "q", "p0")).commit(NOTHING, _stage(log), [], 0, "q")
+    (file,) = Path(log.path).glob("micro_batch=0/*.parquet")
+    assert pq.read_schema(file).names == ["v"]
+
+
+def test_what_an_attempt_at_an_earlier_micro_batch_left_goes_with_the_next(log: FileSink) -> None:
+    left = _stage(log)
+    _task(left, 0, 1)
+    stage = _stage(log)
+    for moment in (Moment(0, "q", "p0"), Moment(1, "q", "p1", "p0")):
+        log.at(moment).commit(NOTHING, stage, [_task(stage, moment.number, 7)], moment.number, "q")
+    assert _seen(log) == [7, 7]
+    assert not list(Path(log.path, "_tablestream_tries").iterdir())
+
+
+def test_many_rows_are_written_in_large_row_groups(tmp_path: Path) -> None:
+    file = ParquetFile(tmp_path, spark_schema(SCHEMA, COLUMNS), "snappy")
+    for _ in range(50):
+        file.add(pa.table({"v": range(10_000)}, SCHEMA))
+    metadata = pq.read_metadata(tmp_path / file.close())
+    assert [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)] == [
+        200_000,
+        200_000,
+        100_000,
+    ]
