@@ -18,11 +18,13 @@ from tablestream.connectors.files import sink as module
 from tablestream.connectors.files.parquet_file import ParquetFile, spark_schema
 from tablestream.connectors.files.sink import FileSink, ParquetStage, WriteFormat
 from tablestream.connectors.marks import Moment
+from tablestream.spark import staging
 from tablestream.spark.staging import Staged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from tablestream import OutputRequest
     from tablestream.connectors.sink import Stage
 
 NOTHING: Any = None
@@ -46,7 +48,9 @@ def _logs(spark: SparkSession, root: Path) -> tuple[ts.Table, ts.Table]:
         fields = spark.createDataFrame([], declared).schema
         for text in texts:
             given = spark.sql(text).toDF(*fields.names)
-            frame = given.select([F.col(one.name).cast(one.dataType).alias(one.name) for one in fields.fields])
+            frame = given.select(
+                [F.col(one.name).cast(one.dataType).alias(one.name) for one in fields.fields]
+            )
             frame.coalesce(1).write.mode("append").parquet(str(root / log))
     items = ts.table(ts.from_files(spark, str(root / "items"), "parquet", ITEMS), "id", name="items")
     return items, ts.table(
@@ -135,6 +139,39 @@ def test_workers_write_the_logs_that_spark_writes(
     )
     made = ts.plan_text(tables["made"].to(ts.to_files(log)))
     assert made.endswith(f"Target files {log}: the workers write it; Spark computes its columns")
+
+
+def test_who_writes_is_known_before_the_query_starts(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Spark writes is said with its reason; a log beside an output of Spark's gets no rows that Spark computes."""
+    frame = spark.readStream.schema("id INT, other INT, n INT").parquet(str(tmp_path))
+    items = ts.table(frame, "id", name="items")
+    made = items.join(items.select("n"), on="other", select=lambda one, two: [(one.n + two.n).alias("n")])
+
+    def way(*outputs: OutputRequest) -> str:
+        return ts.plan_text(*outputs).splitlines()[-1].partition(": ")[2]
+
+    def to(**how: Any) -> OutputRequest:
+        return items.to(ts.to_files(tmp_path / "log", **how))
+
+    assert way(to()) == way(to(options={"compression": "ZSTD"})) == "the workers write it"
+    assert way(to(options={"compression": "lz4"})) == "Spark writes it: only Spark knows the compression lz4"
+    assert way(to(options={"dateFormat": "y"})) == "Spark writes it: only Spark knows the option dateformat"
+    assert way(to(format="json")) == "the workers write it; Spark makes its lines"
+    zipped = to(format="json", options={"compression": "gzip"})
+    assert way(zipped) == "Spark writes it: only Spark compresses JSON"
+    shown = items.to(ts.to_files(tmp_path / "log"), before=True)
+    assert way(shown) == "Spark writes it: Spark makes rows of the rows before changes"
+    computed = made.to(ts.to_files(tmp_path / "made"))
+    assert way(to(), computed) == "the workers write it; Spark computes its columns"
+    assert way(made.to(ts.to_memory("made")), to()) == "the workers write it"
+    assert way(made.to(ts.to_memory("made")), computed) == "Spark writes it: Spark computes its columns"
+    monkeypatch.setattr(staging, "has_context", lambda _: False)
+    assert way(to()).startswith("Spark writes it: under Spark Connect")
+    monkeypatch.setattr(staging, "has_context", lambda _: True)
+    monkeypatch.setattr(batches, "on_this_machine", lambda *_: None)
+    assert way(to()) == "Spark writes it: only Spark reaches its directory"
 
 
 SCHEMA, COLUMNS = pa.schema([("v", pa.int64())]), StructType().add("v", LongType())

@@ -261,7 +261,7 @@ def plan_text(
     """
     _check_requests(outputs)
     plan = lowered([one.output for one in outputs], plan_options(compat, shards, align))
-    sinks = {one.name: _keyed(one) for one in outputs}
+    sinks = {str(number): _keyed(one) for number, one in enumerate(outputs)}  # two may have one name
     staged = Staged.of(outputs[0].spark, plan, sinks)
     ways = (f"Target {sink.target}: {staged.way(name)}" for name, sink in sinks.items())
     return "\n".join((explained(plan), *ways))
