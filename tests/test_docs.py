@@ -13,7 +13,7 @@ from tablestream.base import data_text
 from tablestream.connectors.debezium import foreign
 from tablestream.connectors.postgres import sink as postgres
 from tablestream.operators import deduplicate, reasons
-from tablestream.operators.reduce import members, parts
+from tablestream.operators.reduce import heads, parts
 from tablestream.spark import options, round_worker, session
 
 ROOT = Path(__file__).parent.parent
@@ -142,7 +142,7 @@ def test_the_list_of_errors_has_the_classes_of_each_code() -> None:
             r"shard's copy is larger than (\d+) MB",
             round_worker._LARGE_COPY_BYTES >> 20,
         ),
-        ("semantics/groups", r"a group with more than ([\d,]+) rows", members.SMALL_GROUP),
+        ("semantics/groups", r"a group with more than ([\d,]+) rows", heads.SMALL_GROUP),
         ("semantics/groups", r"parts of about (\d+) MiB", parts.PART_BYTES >> 20),
         ("semantics/postgresql", r"task has more than (\d+) KiB", postgres.INLINE_BYTES >> 10),
         ("semantics/dropped-records", r"every value of a record to (\d+) characters", data_text.LIMIT),

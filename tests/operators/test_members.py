@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tablestream.errors import ExpressionError, FunctionValueError
 from tablestream.operators.operator import Context
-from tablestream.operators.reduce import members, ranked_counts
+from tablestream.operators.reduce import heads as heads_of_groups
 from tablestream.operators.reduce import parts as working
 from tablestream.operators.reduce.aggregate import Aggregate, AnyFunction
 from tablestream.operators.reduce.collected import Collected, Kind
@@ -312,7 +312,7 @@ def last_ones(outputs: Sequence[Any], parts: Sequence[Sequence[Step]]) -> list[A
 def few_heads(small: int, heads: int) -> Iterator[None]:
     """Small groups have heads, and only a few."""
     limits: dict[str, Any] = {"SMALL_GROUP": small, "LEAST_HEADS": heads}
-    with patch.multiple(members, **limits), patch.multiple(ranked_counts, **limits):
+    with patch.multiple(heads_of_groups, **limits):
         yield
 
 

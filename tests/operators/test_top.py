@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tablestream.operators.reduce import members
+from tablestream.operators.reduce import heads as heads_of_groups
 from tablestream.operators.reduce import parts as working
 from tablestream.operators.reduce import top as topping
 from tablestream.operators.reduce.ranking import Order
@@ -130,7 +130,7 @@ def test_every_emission_is_that_of_the_reference(
     parts = cut(log, places)
     expected = told(log, n, orders, compat=compat)
     in_parts = patch.object(working, "PART_BYTES", part_bytes), patch.object(topping, "_FEW_RANKS", 0)
-    with in_parts[0], in_parts[1], patch.multiple(members, SMALL_GROUP=small, LEAST_HEADS=heads):
+    with in_parts[0], in_parts[1], patch.multiple(heads_of_groups, SMALL_GROUP=small, LEAST_HEADS=heads):
         got = found(top(n, orders, compat=compat, final=final), parts, compat=compat)
     if final:
         got, expected = [one[:3] for one in got], last_ones([one[:3] for one in expected], parts)
@@ -146,7 +146,7 @@ def test_groups_grow_and_shrink_at_their_first_rows(seed: int, *, compat: bool) 
     orders = [(name, draw.random() < 0.5) for name in draw.sample(sorted(COLUMNS), 2)]
     log = growing_and_shrinking(draw, orders)
     places = set(draw.sample(range(len(log)), 20))
-    with patch.multiple(members, SMALL_GROUP=3 + heads, LEAST_HEADS=heads):
+    with patch.multiple(heads_of_groups, SMALL_GROUP=3 + heads, LEAST_HEADS=heads):
         got = found(top(n, orders, compat=compat), cut(log, places), compat=compat)
     assert got == told(log, n, orders, compat=compat)
 
@@ -230,7 +230,7 @@ class WatchedTop(Watched):
 
 
 def test_a_change_reads_the_heads_alone_until_they_have_run_out() -> None:
-    with patch.multiple(members, SMALL_GROUP=20, LEAST_HEADS=3):
+    with patch.multiple(heads_of_groups, SMALL_GROUP=20, LEAST_HEADS=3):
         chain = WatchedTop(top(3, [("c0", False)]))
         emitted(chain, *((f"k{number}", row(number)) for number in range(100)))
         assert chain.of("k50", row(1000)) == (0, 12), "10 heads to go, and 2 for the other ranks"

@@ -1,7 +1,5 @@
 """Second half of a grouping: declared aggregates of the rows of each group.
 
-A *turn* is one message, or with ``atomic`` all messages of a step to one group. Each turn emits once.
-
 ============  ===========================  ====================================================
 rows before   rows after                   emits, at the time that `groups` gives
 ============  ===========================  ====================================================
@@ -22,14 +20,13 @@ from typing import TypeAlias
 
 import polars as pl
 
-from tablestream.operators.operator import CanBeThin, Context, Emission
+from tablestream.operators.operator import Context, Emission
 from tablestream.operators.reduce.collected import Collected
 from tablestream.operators.reduce.counted import OfCounts, count_values, counts_trace
 from tablestream.operators.reduce.groups import ROWS, GroupEvents, groups_changes, groups_trace
 from tablestream.operators.reduce.members import Members
-from tablestream.operators.reduce.parts import Parts, has_any_size
+from tablestream.operators.reduce.parts import OneResult, has_any_size
 from tablestream.operators.reduce.ranked_counts import remember_values, values_name
-from tablestream.operators.reduce.regroup import message_schema
 from tablestream.operators.reduce.totals import Function
 from tablestream.state.changes import FOREIGN_HASH, LIVE, TS
 from tablestream.state.positions import Ints
@@ -40,42 +37,24 @@ AnyFunction: TypeAlias = Function | Collected | OfCounts
 
 
 @dataclass(frozen=True)
-class Aggregate(CanBeThin):
+class Aggregate(OneResult):
     """Maintain declared aggregates of groups.
 
     Parameters
     ----------
-    keys, group_keys
-        The columns and dtypes of the table's key and of the group's.
-    value
-        The dtype of the part of a row that is aggregated.
     functions
         The aggregates: running totals, and others.
-    keep_empty
-        Whether the result keeps a group without rows.
-    atomic
-        Whether a step emits once per group.
 
     Notes
     -----
-    Input: the messages of `Regroup`. Output 0: ``_kh``, group key as ``_k0``, ..., ``_ts``, ``_live``, ``v0``
+    Output 0: ``_kh``, group key as ``_k0``, ..., ``_ts``, ``_live``, ``v0``
     with a field ``c0``, ``c1``, ... per function. Cost: the messages, and the cost given in `members`; with lists and
     sets all rows of the groups that have messages.
     """
 
-    keys: pl.Schema
-    group_keys: pl.Schema
-    value: pl.DataType
     functions: tuple[AnyFunction, ...]
-    keep_empty: bool = False
-    atomic: bool = True
 
-    keeps_shard = True
     takes_last = True
-
-    @property
-    def inputs(self) -> tuple[pl.Schema, ...]:
-        return (message_schema(self.keys if self.needs_row_keys else None, self.group_keys, self.value),)
 
     @property
     def needs_row_keys(self) -> bool:
@@ -126,23 +105,7 @@ class Aggregate(CanBeThin):
         specs += {spec.name: spec for traces in counted for spec in traces}.values()
         return tuple(replace(spec, number=number) for number, spec in enumerate(specs))
 
-    def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Apply the messages, emit the result of each turn, and remember it."""
-        (arrived,) = inputs
-        events = self._events(arrived, context)
-        parts = Parts(events, self._largest(events))
-        for _, messages in parts:
-            part = events if len(messages) == len(events) else self._events(messages, context)
-            emission = self._applied(part, context)
-            parts.made(emission.rows.estimated_size())
-            yield emission
-
-    def _events(self, messages: pl.DataFrame, context: Context) -> GroupEvents:
-        trace, keys = context.trace(self._groups.name), list(self.group_keys)
-        return GroupEvents.of(messages, trace, keys, atomic=self.atomic, keep_empty=self.keep_empty)
-
     def _largest(self, events: GroupEvents) -> float | None:
-        """About how large the largest result is before the messages; None: results are small, or few are emitted."""
         kinds = [one.result for one in self.functions]
         if self.final or self.thin or not any(map(has_any_size, kinds)):
             return None
@@ -156,7 +119,6 @@ class Aggregate(CanBeThin):
         return float(rows * a_value)
 
     def _applied(self, events: GroupEvents, context: Context) -> Emission:
-        """Apply messages, return the result of each turn, and remember it."""
         after = ~events.deletes[events.turn_end]
         answer = events.answered(after, list(self.group_keys), final=self.final, thin=self.thin)
         results, state = self._results(events, events.turn_end[answer.turns], context)

@@ -12,7 +12,7 @@ new, an aggregate    ``adder(key, new, aggregate)``
 ===================  =====================================================================
 
 A function that returns None deletes the group: a tombstone is emitted. Removing the last row deletes it, too, unless
-``keep_empty`` is set. A *turn* (one message, or with ``atomic`` all messages of a step to one group) emits once.
+``keep_empty`` is set.
 
 References
 ----------
@@ -22,7 +22,7 @@ KIP-904; Kafka Streams ``KGroupedTable.aggregate``, ``reduce``; ``docs/semantics
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,11 +32,11 @@ import polars as pl
 from tablestream.base.data_text import cut_text, data_text
 from tablestream.errors import ExpressionError, FunctionValueError, TablestreamError
 from tablestream.operators.cells import cells, column, dtype
-from tablestream.operators.operator import CanBeThin, Context, Emission
+from tablestream.operators.operator import Context, Emission
 from tablestream.operators.reasons import FAILED
 from tablestream.operators.reduce.groups import GroupEvents, groups_changes, groups_trace
-from tablestream.operators.reduce.parts import Parts, has_any_size
-from tablestream.operators.reduce.regroup import OLD, message_schema
+from tablestream.operators.reduce.parts import OneResult, has_any_size
+from tablestream.operators.reduce.regroup import OLD
 from tablestream.operators.reduce.user_values import DELETES, IS_NULL, misfit, reader, writer
 from tablestream.state.changes import LIVE, NOTHING, SEQ
 from tablestream.state.positions import Bools
@@ -81,19 +81,15 @@ class UserFunctions:
 
 
 @dataclass(frozen=True)
-class Fold(CanBeThin):
+class Fold(OneResult):
     """Maintain an aggregate per group with the user's functions.
 
     Parameters
     ----------
-    keys, group_keys
-        The columns and dtypes of the table's key and of the group's.
-    value, aggregate
-        The dtypes of the aggregated part of a row, and of the aggregate: structs of ``c0``, ``c1``, ...
+    aggregate
+        The dtype of the aggregate: like the aggregated part of a row a struct of ``c0``, ``c1``, ...
     functions
         The user's functions.
-    keep_empty, atomic, final, thin
-        As for `Aggregate`.
     subtracts
         Whether rows may be removed. If not, nothing is remembered of a group that a function deleted.
     on_error
@@ -102,55 +98,35 @@ class Fold(CanBeThin):
 
     Notes
     -----
-    Input: the messages of `Regroup`. Output 0: that of `Aggregate`. One Python call per added or removed row.
+    Output 0: that of `Aggregate`. One Python call per added or removed row.
     """
 
-    keys: pl.Schema
-    group_keys: pl.Schema
-    value: pl.DataType
     aggregate: pl.DataType
     functions: UserFunctions
-    keep_empty: bool = False
-    atomic: bool = True
     subtracts: bool = True
     on_error: str = "fail"
 
-    keeps_shard = True
+    exists = _EXISTS
     needs_row_keys = False
-
-    @property
-    def inputs(self) -> tuple[pl.Schema, ...]:
-        return (message_schema(None, self.group_keys, self.value),)
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:
         return (groups_changes(self.group_keys, self.aggregate),)
 
     @property
+    def _groups(self) -> TraceSpec:
+        return groups_trace(self.group_keys, {AGGREGATE: self.aggregate})
+
+    @property
     def traces(self) -> tuple[TraceSpec, ...]:
-        return (groups_trace(self.group_keys, {AGGREGATE: self.aggregate}),)
+        return (self._groups,)
 
-    def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Apply the messages, emit the result of each turn, and remember it."""
-        (arrived,) = inputs
-        events = self._events(arrived, context)
-        known = events.groups[AGGREGATE].estimated_size() / max(events.groups.height, 1)
-        is_small = self.final or self.thin or not has_any_size(self.aggregate)
-        parts = Parts(events, None if is_small else known)
-        for _, messages in parts:
-            part = events if len(messages) == len(events) else self._events(messages, context)
-            emission = self._applied(part, context)
-            parts.made(emission.rows.estimated_size())
-            yield emission
-
-    def _events(self, messages: pl.DataFrame, context: Context) -> GroupEvents:
-        trace, keys = context.trace("groups"), list(self.group_keys)
-        return GroupEvents.of(
-            messages, trace, keys, atomic=self.atomic, keep_empty=self.keep_empty, exists=_EXISTS
-        )
+    def _largest(self, events: GroupEvents) -> float | None:
+        if self.final or self.thin or not has_any_size(self.aggregate):
+            return None
+        return events.groups[AGGREGATE].estimated_size() / max(events.groups.height, 1)
 
     def _applied(self, events: GroupEvents, context: Context) -> Emission:
-        """Apply messages, return the result of each turn, and remember it."""
         shape = self._shape
         results, failed = self._folded(events, shape)
         if failed:

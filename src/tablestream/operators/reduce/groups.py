@@ -41,7 +41,8 @@ from tablestream.state.trace import Trace, TraceSpec
 
 #: How many rows a group has.
 ROWS = "_rows"
-_EXISTS = pl.col(LIVE)
+#: Whether a stored group exists.
+EXISTS = pl.col(LIVE)
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class GroupEvents:
         *,
         atomic: bool,
         keep_empty: bool = False,
-        exists: pl.Expr = _EXISTS,
+        exists: pl.Expr = EXISTS,
     ) -> GroupEvents:
         """Sort messages, and look up what is stored of their groups.
 

@@ -14,21 +14,8 @@ function               result
 
 A row that changes counts as newly arrived: it becomes the last one.
 
-Lists, sets and joined texts contain all rows of a group. The other functions show the first row in an order, and read
-only rows that may become the first:
-
-=====================================  ===========================================================================
-group                                  read in a micro-batch with messages to it
-=====================================  ===========================================================================
-small                                  its rows
-large, with heads (see `ranking`)      its heads; its rows, too, if the heads run out
-=====================================  ===========================================================================
-
-A group gets heads when it has more than `SMALL_GROUP` rows. It loses them when they have run out and it is small.
-
-*Cost.* The heads of n rows are at most 2 m, where m = max(`LEAST_HEADS`, sqrt(n)). There are m when they are chosen,
-so m of the first rows must be removed before the n rows are read again: a change costs O(n / m) rows at worst. A
-change of a row that is not a head costs none. To show the first k rows instead of one, k - 1 more heads are kept.
+Lists, sets and joined texts contain all rows of a group. The other functions show the first row in an order, and of a
+large group read only its `heads`.
 """
 
 from __future__ import annotations
@@ -45,6 +32,7 @@ from tablestream.operators.cells import cells, column
 from tablestream.operators.events import bools, ints
 from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.groups import ROWS, GroupEvents
+from tablestream.operators.reduce.heads import are_large, most_heads
 from tablestream.operators.reduce.ranking import Order, Ranking
 from tablestream.operators.reduce.regroup import IS
 from tablestream.operators.reduce.row_versions import TURN, RowVersions, group_numbers
@@ -52,8 +40,6 @@ from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, last_by
 from tablestream.state.positions import Bools, Ints, gather
 from tablestream.state.trace import Trace, TraceSpec
 
-#: A group with more rows than `SMALL_GROUP` has heads, at least `LEAST_HEADS` of them.
-SMALL_GROUP, LEAST_HEADS = 1024, 256
 #: The trace of the rows of all groups.
 ROWS_OF_GROUPS = "rows of groups"
 #: Whether a group has heads.
@@ -277,9 +263,7 @@ class GroupWork:
         self._arrived = self._with_turns()
         self._groups = events.messages[events.first].select(FOREIGN_HASH, *rows.group_keys)
         self._rows = events.rows[events.last]
-        # With Kafka Streams' defects a group may count fewer than no rows.
-        spare = np.maximum(LEAST_HEADS, np.sqrt(np.maximum(self._rows, 0)).astype(np.int64))
-        self._most = spare + (rows.shown or 1) - 1
+        self._most = most_heads(self._rows) + (rows.shown or 1) - 1
         self._passes: Sequence[Pass[Any]] = ()
 
     def _with_turns(self) -> pl.DataFrame:
@@ -323,7 +307,8 @@ class GroupWork:
         stored = self._trace(self._of.traces[0].name).lookup(self._groups.filter(pl.Series(groups)))
         numbers = self._numbers(stored)
         enough = self._enough()
-        large = (self._events.remembered(ROWS) > np.maximum(enough, SMALL_GROUP))[numbers]
+        rows = self._events.remembered(ROWS)
+        large = (are_large(rows) & (rows > enough))[numbers]
         every, made = None, {}
         for order in self._of.orders:
             if self._of.orders_with_heads and large.any():
@@ -357,7 +342,7 @@ class GroupWork:
         if self._of.orders_with_heads:
             keeps = np.zeros(len(self._rows), dtype=bool)
             for one in self._passes:
-                keeps |= one.groups & (self._rows > (0 if one.by_heads else SMALL_GROUP))
+                keeps |= one.groups & (self._rows > 0 if one.by_heads else are_large(self._rows))
             state[HAS_HEADS] = pl.Series(keeps, dtype=pl.Boolean)
             for number, order in enumerate(self._of.orders):
                 state[_bound(number)] = self._keep_heads(order, keeps)

@@ -7,13 +7,19 @@ small, and each one decides how large the next one is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
 
 from tablestream.operators.cells import dtype
-from tablestream.operators.reduce.groups import GroupEvents
+from tablestream.operators.operator import CanBeThin, Context, Emission
+from tablestream.operators.reduce.groups import EXISTS, GroupEvents
+from tablestream.operators.reduce.regroup import message_schema
+from tablestream.state.trace import TraceSpec
 
 #: About so many bytes of results are made at once.
 PART_BYTES = 32 << 20
@@ -37,26 +43,37 @@ class Parts:
         The messages.
     size_bytes
         About how large the largest result is before the first message. None: results do not grow, so there is one part.
+    sorted_again
+        Sorts the messages of a part, and looks up what is stored of their groups by then.
     """
 
-    def __init__(self, events: GroupEvents, size_bytes: float | None) -> None:
-        self._events, self._turns = events, len(events)
+    def __init__(
+        self,
+        events: GroupEvents,
+        size_bytes: float | None,
+        sorted_again: Callable[[pl.DataFrame], GroupEvents],
+    ) -> None:
+        self._events, self._turns, self._sorted = events, len(events), sorted_again
         if size_bytes is not None and len(events) > 1:
             grown = events.messages["v"].estimated_size() / len(events)
             fits = min(PART_BYTES / max(size_bytes, 1.0), (PART_BYTES / max(grown, 1.0)) ** 0.5)
             self._turns = max(1, min(FIRST_TURNS, int(fits)))
         self._fixed, self._taken = size_bytes is None, 0
 
-    def __iter__(self) -> Iterator[tuple[int, pl.DataFrame]]:
+    def __iter__(self) -> Iterator[tuple[int, GroupEvents]]:
         """Yield the position of each part's first message, and its messages. No turn is divided."""
         starts = np.append(self._events.turn_start, len(self._events))
-        if len(starts) == 1:
-            yield 0, self._events.messages
+        turns = len(starts) - 1
+        if self._turns >= turns:
+            self._taken = turns
+            yield 0, self._events
+            return
         done = 0
-        while done < len(starts) - 1:
-            end = min(done + self._turns, len(starts) - 1)
+        while done < turns:
+            end = min(done + self._turns, turns)
             self._taken = end - done
-            yield int(starts[done]), self._events.messages[int(starts[done]) : int(starts[end])]
+            messages = self._events.messages[int(starts[done]) : int(starts[end])]
+            yield int(starts[done]), self._sorted(messages)
             done = end
 
     def made(self, size_bytes: float) -> None:
@@ -65,3 +82,93 @@ class Parts:
             # As if results grew from nothing, each by as much: then the last part's last one is twice its average.
             fits = self._taken * ((1 + PART_BYTES / max(size_bytes, 1.0)) ** 0.5 - 1)
             self._turns = max(1, min(GROWTH * self._turns, int(fits)))
+
+
+@dataclass(frozen=True)
+class OfGroups(CanBeThin):
+    """Second half of a grouping: maintains something of each group.
+
+    A *turn* is one message, or with ``atomic`` all messages of a step to one group. Each turn emits once.
+
+    Parameters
+    ----------
+    keys, group_keys
+        The columns and dtypes of the table's key and of the group's.
+    value
+        The dtype of the part of a row that travels to the group.
+    atomic
+        Whether a step is one turn.
+
+    Notes
+    -----
+    Input: the messages of `Regroup`.
+    """
+
+    keys: pl.Schema
+    group_keys: pl.Schema
+    value: pl.DataType
+    atomic: bool = field(default=True, kw_only=True)
+
+    #: Whether a stored group exists.
+    exists: ClassVar[pl.Expr] = EXISTS
+    keep_empty = False
+
+    @property
+    @abstractmethod
+    def needs_row_keys(self) -> bool:
+        """Whether messages must have the key of their row."""
+
+    @property
+    @abstractmethod
+    def _groups(self) -> TraceSpec:
+        """What is remembered of each group."""
+
+    @property
+    def inputs(self) -> tuple[pl.Schema, ...]:
+        return (message_schema(self.keys if self.needs_row_keys else None, self.group_keys, self.value),)
+
+    def _events(self, messages: pl.DataFrame, context: Context) -> GroupEvents:
+        return GroupEvents.of(
+            messages,
+            context.trace(self._groups.name),
+            list(self.group_keys),
+            atomic=self.atomic,
+            keep_empty=self.keep_empty,
+            exists=self.exists,
+        )
+
+    def _parts(self, events: GroupEvents, size_bytes: float | None, context: Context) -> Parts:
+        return Parts(events, size_bytes, lambda messages: self._events(messages, context))
+
+
+@dataclass(frozen=True)
+class OneResult(OfGroups):
+    """Maintains one result of each group, which each turn emits.
+
+    Parameters
+    ----------
+    keep_empty
+        Whether the result keeps a group without rows.
+    """
+
+    keep_empty: bool = field(default=False, kw_only=True)
+
+    keeps_shard = True
+
+    def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
+        """Apply the messages, emit the result of each turn, and remember it."""
+        (arrived,) = inputs
+        events = self._events(arrived, context)
+        parts = self._parts(events, self._largest(events), context)
+        for _, part in parts:
+            emission = self._applied(part, context)
+            parts.made(emission.rows.estimated_size())
+            yield emission
+
+    @abstractmethod
+    def _largest(self, events: GroupEvents) -> float | None:
+        """About how large the largest result is before the messages; None: results are small, or few are emitted."""
+
+    @abstractmethod
+    def _applied(self, events: GroupEvents, context: Context) -> Emission:
+        """Apply messages, return the result of each turn, and remember it."""

@@ -1,19 +1,7 @@
 """Aggregates that pick a value by how many rows have each one: the mode, and percentiles.
 
-Soon only values near the picked one can be picked. So a group with many different values has *heads*: these values,
-with their counts, and what is known of the others. The operator remembers:
-
-=====================================  ===========================================================================
-group                                  read in a micro-batch with messages to it
-=====================================  ===========================================================================
-small                                  its values
-large, with heads                      its heads; its values, too, if what is picked is not among the heads
-=====================================  ===========================================================================
-
-A group gets heads when its values have been read, and are more than `SMALL_GROUP` different ones.
-
-*Cost.* Of n rows there are at most 2 m heads, where m = max(`LEAST_HEADS`, sqrt(n)), and m when they are chosen. So
-about m changes must come before all values are read again. A change of any other value reads its count alone.
+Of a group with many different values only its `heads` are read: the values near the picked one, with their counts, and
+what is known of the others. A change of any other value reads its count alone.
 
 The mode is the value that most rows of a group have:
 
@@ -65,13 +53,12 @@ from tablestream.operators.events import bools
 from tablestream.operators.reduce.collected import comparable
 from tablestream.operators.reduce.counted import COUNT, VALUE, Moved, OfCounts, value_bytes
 from tablestream.operators.reduce.groups import GroupEvents
+from tablestream.operators.reduce.heads import are_large, most_heads
 from tablestream.operators.reduce.row_versions import group_numbers
 from tablestream.state.changes import FOREIGN_HASH, LIVE
 from tablestream.state.positions import Bools, Ints
 from tablestream.state.trace import Trace, TraceSpec
 
-#: A group with more different values than `SMALL_GROUP` has heads, at least `LEAST_HEADS` of them.
-SMALL_GROUP, LEAST_HEADS = 1024, 256
 #: What a picker returns if its heads do not have the value.
 SHORT = object()
 #: The column of a value in the traces.
@@ -275,14 +262,14 @@ class _Picking:
 
     def remember(self, trace: Trace, by_heads: Bools) -> dict[str, pl.Series]:
         """Remember heads where they changed; return the columns of `OfRankedCounts.state`."""
-        rows = self._events.rows[self._events.last].tolist()
+        most = most_heads(self._events.rows[self._events.last]).tolist()
         state: dict[str, list[Any]] = {name: [] for name in self._function.state}
         changed: list[tuple[int, Any, int]] = []
-        for group in range(len(rows)):
-            known = self._known[group]
-            picker = known.picker
-            has_heads = bool(by_heads[group]) or len(picker.counts) > SMALL_GROUP
-            bound = picker.bound(max(LEAST_HEADS, int(max(rows[group], 0) ** 0.5))) if has_heads else {}
+        every = [self._known[group] for group in range(len(most))]
+        values = np.array([len(known.picker.counts) for known in every], dtype=np.int64)
+        for group, has_heads in enumerate((by_heads | are_large(values)).tolist()):
+            known, picker = every[group], every[group].picker
+            bound = picker.bound(most[group]) if has_heads else {}
             heads = picker.counts if has_heads else {}
             changed += [
                 (group, key, heads.get(key, 0))
@@ -290,8 +277,8 @@ class _Picking:
                 if known.heads.get(key) != heads.get(key)
             ]
             numbers = (bound.get(name) for name in self._function.numbers)
-            values = (self._cells.get(bound.get(name)) for name in self._function.values)
-            row = has_heads, self._last[group], *numbers, *values
+            cells_of = (self._cells.get(bound.get(name)) for name in self._function.values)
+            row = has_heads, self._last[group], *numbers, *cells_of
             for column, value in zip(state.values(), row, strict=True):
                 column.append(value)
         self._insert(trace, changed)

@@ -30,12 +30,11 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.events import run_start, same_rows
-from tablestream.operators.operator import NUMBER, CanBeThin, Context, Emission, keyed_rows
+from tablestream.operators.operator import NUMBER, Context, Emission, keyed_rows
 from tablestream.operators.reduce.groups import ROWS, GroupEvents, groups_trace
 from tablestream.operators.reduce.members import GroupRows, GroupWork, Pass
-from tablestream.operators.reduce.parts import Parts
+from tablestream.operators.reduce.parts import OfGroups
 from tablestream.operators.reduce.ranking import Moves, Order
-from tablestream.operators.reduce.regroup import message_schema
 from tablestream.state.changes import FOREIGN_HASH, LIVE, TS, key_columns
 from tablestream.state.positions import gather, starts
 from tablestream.state.trace import Trace, TraceSpec
@@ -51,40 +50,30 @@ _GROUP = "_group"
 
 
 @dataclass(frozen=True)
-class Top(CanBeThin):
+class Top(OfGroups):
     """Maintain the first rows of groups.
 
     Parameters
     ----------
-    keys, group_keys
-        The columns and dtypes of the table's key and of the group's.
-    value
-        The dtype of the remembered part of a row: its value in the result, then the columns it is ranked by.
     result
-        The dtype of the value in the result: the first fields of `value`.
+        The dtype of the value in the result: the first fields of `value`. Those that rows are ranked by follow.
     order
         The order.
     n
         How many rows a group shows; 1 without `ranked`.
-    atomic
-        Whether a step emits once per rank.
     ranked
         Whether the rank is part of the key.
 
     Notes
     -----
-    Input: the messages of `Regroup`. Output 0: ``_kh``, group key as ``_k0``, ..., then the rank if `ranked`, ``_ts``,
+    Output 0: ``_kh``, group key as ``_k0``, ..., then the rank if `ranked`, ``_ts``,
     ``_live``, ``v0``. Cost: the messages, the cost that `members` gives for n rows, and the ranks that change: a row
     that becomes the first one moves all others.
     """
 
-    keys: pl.Schema
-    group_keys: pl.Schema
-    value: pl.DataType
     result: pl.DataType
     order: Order
     n: int
-    atomic: bool = True
     ranked: bool = True
 
     needs_row_keys = True
@@ -93,10 +82,6 @@ class Top(CanBeThin):
     @property
     def parameters(self) -> tuple[str, ...]:
         return ("n", "order", *super().parameters)
-
-    @property
-    def inputs(self) -> tuple[pl.Schema, ...]:
-        return (message_schema(self.keys, self.group_keys, self.value),)
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:
@@ -127,10 +112,9 @@ class Top(CanBeThin):
         events = self._events(arrived, context)
         rows = events.remembered(ROWS)
         largest = min(self.n, int(rows.max(initial=0)) + len(events))
-        parts = Parts(events, largest * _MOVE_BYTES if largest > _FEW_RANKS else None)
+        parts = self._parts(events, largest * _MOVE_BYTES if largest > _FEW_RANKS else None, context)
         held: pl.DataFrame | None = None
-        for begin, messages in parts:
-            part = events if len(messages) == len(events) else self._events(messages, context)
+        for begin, part in parts:
             changes, moves = self._applied(part, context)
             parts.made(moves * _MOVE_BYTES)
             if not (self.final or self.thin):
@@ -142,10 +126,6 @@ class Top(CanBeThin):
             was = pl.Series(rows)[held[_GROUP]] >= held[NUMBER]
             shown = held.filter(held[LIVE] | was) if self.final else held
             yield Emission(0, shown.drop(_GROUP))
-
-    def _events(self, messages: pl.DataFrame, context: Context) -> GroupEvents:
-        trace = context.trace(self._groups.name)
-        return GroupEvents.of(messages, trace, list(self.group_keys), atomic=self.atomic)
 
     def _applied(self, events: GroupEvents, context: Context) -> tuple[pl.DataFrame, int]:
         """Apply messages and remember the rows; return the ranks that each turn changes, and how many were compared."""
