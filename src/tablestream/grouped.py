@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Never
 from pyspark.sql import types as T
 
 from tablestream.arguments.kinds import whole
+from tablestream.arguments.place import Place
 from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
 from tablestream.functions import AggregateFunction
@@ -109,7 +110,7 @@ class GroupedTable(FirstRows["Table"]):
         fields = self._fields(schema, where)
         text = described((initializer, adder, subtractor), version)
         user = self._user(initializer, adder, subtractor, fields, text)
-        return self._folded(fields, user, keep_empty, self._shown(name, "aggregate"), where)
+        return self._folded(fields, user, keep_empty, Place(self._shown(name, "aggregate"), where))
 
     def reduce(
         self,
@@ -135,7 +136,7 @@ class GroupedTable(FirstRows["Table"]):
         fields = tuple(one.field for one in self._values)
         text = described((adder, subtractor), version)
         user = self._user(None, Swapped(adder), Swapped(subtractor), fields, text)
-        return self._folded(fields, user, keep_empty, self._shown(name, "reduce"), where)
+        return self._folded(fields, user, keep_empty, Place(self._shown(name, "reduce"), where))
 
     def top(
         self,
@@ -187,15 +188,12 @@ class GroupedTable(FirstRows["Table"]):
         >>> winning = bids.group_by("auction").top(1, "price", name="winning")  # doctest: +SKIP
         >>> best = bids.group_by("auction").top(10, ["price", "at"], descending=[True, False])  # doctest: +SKIP
         """
-        where = user_line()
-        shown = self._shown(name, "top")
-        n = _checked_top(n, rank, shown, where)
-        order = self._order(order_by, descending, shown, where)
+        at = Place(self._shown(name, "top"), user_line())
+        n = _checked_top(n, rank, at)
+        order = self._order(order_by, descending, at)
         if not order:
-            raise ArgumentError(
-                "top() has no order.", hint="Name at least one column.", operator=shown, where=where
-            )
-        return self._first_rows(n, order, (Field(rank, T.LongType().json()),), shown, where)
+            raise at.error(ArgumentError, "top() has no order.", "Name at least one column.")
+        return self._first_rows(n, order, (Field(rank, T.LongType().json()),), at)
 
 
 class GroupedStream(Grouped["Table"]):
@@ -261,7 +259,7 @@ class GroupedStream(Grouped["Table"]):
         check_functions({"initializer": (initializer, 0), "adder": (adder, 3)}, where)
         fields = self._fields(schema, where)
         user = self._user(initializer, adder, adder, fields, described((initializer, adder), version))
-        return self._folded(fields, user, False, self._shown(name, "aggregate"), where)
+        return self._folded(fields, user, False, Place(self._shown(name, "aggregate"), where))
 
     def reduce(
         self, adder: Callable[[Any, Any], Any], *, version: str = "", name: str | None = None
@@ -278,24 +276,22 @@ class GroupedStream(Grouped["Table"]):
         fields = tuple(one.field for one in self._values)
         swapped = Swapped(adder)
         user = self._user(None, swapped, swapped, fields, described((adder,), version))
-        return self._folded(fields, user, False, self._shown(name, "reduce"), where)
+        return self._folded(fields, user, False, Place(self._shown(name, "reduce"), where))
 
 
-def _checked_top(n: Any, rank: Any, operator: str, where: str) -> int:
+def _checked_top(n: Any, rank: Any, at: Place) -> int:
     """Return the number of rows; refuse what is none, and what is no name."""
     number = whole(n)
     if number is None or number < 1:
-        raise ArgumentError(
+        raise at.error(
+            ArgumentError,
             f"n={n!r} is not a number of rows.",
-            hint="Give a whole number of at least one.",
-            operator=operator,
-            where=where,
+            "Give a whole number of at least one.",
         )
     if not isinstance(rank, str) or not rank.strip():
-        raise ArgumentError(
+        raise at.error(
+            ArgumentError,
             f"rank={rank!r} is not a name.",
-            hint="Omit rank=, or give a string.",
-            operator=operator,
-            where=where,
+            "Omit rank=, or give a string.",
         )
     return number

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pyspark.sql import Column, DataFrame
 
 from tablestream.arguments.kinds import listed
+from tablestream.arguments.place import Place
 from tablestream.arguments.words import checked_length, checked_name
 from tablestream.base.calling import user_line, warn
 from tablestream.connectors.source import lost_deletes, own_columns
@@ -291,7 +292,7 @@ def _sequenced(source: Node, sequence: Analysed, retention: str | timedelta | No
             operator=shown_name(source),
             where=source.where,
         )
-    retention_us = checked_length(retention, "tombstone_retention", source.name, source.where)
+    retention_us = checked_length(retention, "tombstone_retention", Place(source.name, source.where))
     return SequenceBy(
         name=f"{source.name}{SEQUENCED}",
         where=source.where,
@@ -324,7 +325,7 @@ def _deduplicated(source: Source) -> Deduplicate:
 
 def _reordered(source: Node, bound: str | timedelta | None) -> Node:
     """The source, sorted by time if `bound` is given."""
-    bound_us = checked_length(bound, "reorder", source.name, source.where)
+    bound_us = checked_length(bound, "reorder", Place(source.name, source.where))
     if bound_us is None:
         return source
     if not source.key:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from pyspark.sql import DataFrame
 
 from tablestream.arguments.kinds import flag
+from tablestream.arguments.place import Place
 from tablestream.arguments.words import checked_how, checked_length, checked_name
 from tablestream.base.calling import user_line
 from tablestream.connectors.sink import Sink
@@ -133,15 +134,15 @@ class Stream(Relation):
         """
         where = user_line()
         shown = checked_name(name) or f"{self.name}_merge"
+        at = Place(shown, where)
         right = self._node_of(other, Stream, where)
         sides = (self._node, right)
         keys, values = ([_typed(node.key) for node in sides], [sorted(_typed(node.value)) for node in sides])
         if keys[0] != keys[1] or values[0] != values[1]:
-            raise ArgumentError(
+            raise at.error(
+                ArgumentError,
                 f"The streams have different columns: {self!r} and {other!r}.",
-                hint="Give them the same columns with select and select_key.",
-                operator=shown,
-                where=where,
+                "Give them the same columns with select and select_key.",
             )
         names = [one.name for one in self._node.value]
         if [one.name for one in right.value] != names:
@@ -279,23 +280,23 @@ class Stream(Relation):
         where = user_line()
         right = self._node_of(table, Table, where)
         shown = checked_name(name) or f"{self.name}_{table.name}_join"
-        how = checked_how(how, ("inner", "left"), shown, where)
-        waits = _grace(right, *waiting, shown, where)
+        at = Place(shown, where)
+        how = checked_how(how, ("inner", "left"), at)
+        waits = _grace(right, *waiting, at)
         copied = isinstance(table, GlobalTable)
         by_key = on is None or on is KEY
         if (on is None and copied) or (by_key and not self.key_columns):
-            raise ArgumentError(
+            raise at.error(
+                ArgumentError,
                 f"A join {'with a global table' if copied else 'of a stream without a key'} needs on=.",
-                hint="Say which columns of a record hold the table's key.",
-                operator=shown,
-                where=where,
+                "Say which columns of a record hold the table's key.",
             )
-        joining = Joining(self._node, right, self._spark, shown, where)
+        joining = Joining(self._node, right, self._spark, at)
         foreign, expressions = joining.pointing(KEY if on is None else on)
         keys, key = joining.key_columns(self._node.key, same=by_key), self._node.key
         if corrections:
-            _check_history(right, "join_as_table()", shown, where)
-            check_names(self._spark, self.key_columns, (RECORD_ID,), shown, where)
+            _check_history(right, "join_as_table()", at)
+            check_names(self._spark, self.key_columns, (RECORD_ID,), at)
             key, keys = (*key, RECORD_ID), {**keys, RECORD_ID.name: ()}
         value, columns, gone = joining.value(select, suffixes, keys)
         return StreamJoin(
@@ -476,41 +477,37 @@ def _grace(
     grace: str | timedelta | None,
     wall_clock: str | timedelta | None,
     table_advances: bool,
-    operator: str,
-    where: str,
+    at: Place,
 ) -> Grace | None:
     """How records wait for versions of a table. Raises if the table's history is too short."""
-    period_us = checked_length(grace, "grace", operator, where)
-    wall_clock_us = checked_length(wall_clock, "wall_clock", operator, where)
+    period_us = checked_length(grace, "grace", at)
+    wall_clock_us = checked_length(wall_clock, "wall_clock", at)
     table_advances = flag(table_advances, "table_advances")
     if period_us is None:
         if wall_clock_us is not None or table_advances:
-            raise ArgumentError(
+            raise at.error(
+                ArgumentError,
                 "wall_clock= and table_advances= control how records wait, and without grace= they do not wait.",
-                hint="Give grace= as well.",
-                operator=operator,
-                where=where,
+                "Give grace= as well.",
             )
         return None
-    history_us = _check_history(table, "grace=", operator, where)
+    history_us = _check_history(table, "grace=", at)
     if period_us > history_us:
-        raise GraceExceedsHistoryError(
+        raise at.error(
+            GraceExceedsHistoryError,
             f"Records would wait for {grace}, and '{table.name}' keeps its versions for a shorter time.",
-            hint="Give the table a history that is at least as long.",
-            operator=operator,
-            where=where,
+            "Give the table a history that is at least as long.",
         )
     return Grace(period_us, table_advances, wall_clock_us)
 
 
-def _check_history(table: Node, user: str, operator: str, where: str) -> int:
+def _check_history(table: Node, user: str, at: Place) -> int:
     """Return the table's history, which `user` needs. Raises if it has none."""
     history_us = history_of(table)
     if history_us is None:
-        raise NotVersionedError(
+        raise at.error(
+            NotVersionedError,
             f"{user} needs a versioned table, and '{shown_name(table)}' has no history.",
-            hint='Give the table one, as in history="10 minutes".',
-            operator=operator,
-            where=where,
+            'Give the table one, as in history="10 minutes".',
         )
     return history_us

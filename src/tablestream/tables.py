@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 from pyspark.sql import DataFrame
 
 from tablestream.arguments.kinds import checked_count, flag
+from tablestream.arguments.place import Place
 from tablestream.arguments.words import check_how, checked_how, checked_length, checked_name
 from tablestream.base.calling import user_line
 from tablestream.connectors.sink import Sink
@@ -123,8 +124,9 @@ class Table(Rekeyed):
         where = user_line()
         right = self._table_node(other, where)
         shown = checked_name(name) or f"{self.name}_{other.name}_join"
-        how = checked_how(how, ("inner", "left", "right", "outer"), shown, where)
-        joining = Joining(self._node, right, self._spark, shown, where)
+        at = Place(shown, where)
+        how = checked_how(how, ("inner", "left", "right", "outer"), at)
+        joining = Joining(self._node, right, self._spark, at)
         copied = isinstance(other, GlobalTable)
         joining.check_on(on, copied=copied)
         complete_history = flag(complete_history, "complete_history")
@@ -145,7 +147,7 @@ class Table(Rekeyed):
         foreign, expressions = joining.pointing(on)
         is_by_left_key = how in {"inner", "left"}
         if complete_history or spread is not None or copied or time is not None:
-            check_how(how, ("inner", "left"), shown, where)
+            check_how(how, ("inner", "left"), at)
         key = self._node.key if is_by_left_key else joining.joint_key()
         value, columns, gone = joining.value(select, suffixes, joining.key_columns(key, same=False))
         on_key = is_by_left_key and not copied and time is None and joining.is_on_key(foreign, expressions)
@@ -202,14 +204,15 @@ class Table(Rekeyed):
         """
         where = user_line()
         shown = checked_name(name) or f"{self.name}_join_many"
-        check_lookups(lookups, shown, where)
+        at = Place(shown, where)
+        check_lookups(lookups, at)
         node = self._node
         for number, one in enumerate(lookups, 1):
             right = self._table_node(one.table, where)
-            how = checked_how(one.how, ("inner", "left"), shown, where)
+            how = checked_how(one.how, ("inner", "left"), at)
             step = shown if number == len(lookups) else f"{shown}[{number}]"
-            joining = Joining(node, right, self._spark, step, where)
-            pointing = Joining(self._node, right, self._spark, shown, where).pointing(one.on)
+            joining = Joining(node, right, self._spark, Place(step, where))
+            pointing = Joining(self._node, right, self._spark, at).pointing(one.on)
             copied = isinstance(one.table, GlobalTable)
             node = star_join(self._node, joining, pointing, how, one, copied=copied)
         return self._table(node)
@@ -248,9 +251,10 @@ class Table(Rekeyed):
         where = user_line()
         right = self._table_node(many, where)
         shown = checked_name(name) or f"{self.name}_{many.name}_one_to_many"
-        how = checked_how(how, ("inner", "left"), shown, where)
-        foreign, expressions = Joining(right, self._node, self._spark, shown, where).pointing(on)
-        joining = Joining(self._node, right, self._spark, shown, where)
+        at = Place(shown, where)
+        how = checked_how(how, ("inner", "left"), at)
+        foreign, expressions = Joining(right, self._node, self._spark, at).pointing(on)
+        joining = Joining(self._node, right, self._spark, at)
         key = joining.joint_key()
         value, columns, gone = joining.value(select, suffixes, joining.key_columns(key, same=False))
         node = OneToMany(
@@ -339,21 +343,21 @@ class Table(Rekeyed):
         """
         where = user_line()
         shown = checked_name(name) or f"{self.name}_suppress"
+        at = Place(shown, where)
 
         def refuse(message: str, hint: str) -> NoReturn:
-            raise ArgumentError(message, hint=hint, operator=shown, where=where)
+            raise at.error(ArgumentError, message, hint)
 
         if history_of(self._node) is not None:
-            raise PlanError(
+            raise at.error(
+                PlanError,
                 "suppress() cannot be used on a versioned table.",
-                hint="Call materialize() before it: the result is not versioned.",
-                operator=shown,
-                where=where,
+                "Call materialize() before it: the result is not versioned.",
             )
-        until_us = checked_length(until, "until", shown, where)
+        until_us = checked_length(until, "until", at)
         if until_us is None:
             refuse("until=None is not a duration.", "Write it as '5 minutes'.")
-        check_how(on_full, ("emit", "fail"), shown, where, "on_full")
+        check_how(on_full, ("emit", "fail"), at, "on_full")
         node = Suppress(
             name=shown,
             where=where,
@@ -364,7 +368,7 @@ class Table(Rekeyed):
             max_records=checked_count(max_records, "max_records"),
             max_bytes=checked_count(max_bytes, "max_bytes"),
             fail_when_full=on_full == "fail",
-            wall_clock_us=checked_length(wall_clock, "wall_clock", shown, where),
+            wall_clock_us=checked_length(wall_clock, "wall_clock", at),
         )
         return self._table(node)
 
@@ -394,13 +398,14 @@ class Table(Rekeyed):
         """
         where = user_line()
         shown = checked_name(name) or f"{self.name}_materialized"
+        at = Place(shown, where)
         node = Materialize(
             name=shown,
             where=where,
             key=self._node.key,
             value=self._node.value,
             parent=self._node,
-            history_us=checked_length(history, "history", shown, where),
+            history_us=checked_length(history, "history", at),
         )
         return self._table(node)
 

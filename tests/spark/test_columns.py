@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 import tablestream as ts
+from tablestream.arguments.place import NOWHERE
 from tablestream.connectors.json_text import json_options
 from tablestream.planner.physical_plan import Output, PlanOptions
 from tablestream.planner.result import Pointer
@@ -135,7 +136,7 @@ def test_what_is_known_of_a_column_is_what_spark_says_of_it(
     given = plain(name, shown, side)
     assert given is not None
     column = quoted(name) if shown is side is None else renamed(there, shown or name)
-    (asked,), (known,) = (analysed(frame, [one], operator="table", where="") for one in (column, given))
+    (asked,), (known,) = (analysed(frame, [one], at=NOWHERE) for one in (column, given))
     assert replace(asked, given=given) == known
     assert str(known.column) == str(column)
     assert frame.select(known.column).columns == [shown or name]
@@ -147,8 +148,8 @@ def test_several_expressions_have_the_texts_that_each_has_alone(spark: SparkSess
     columns = [F.col("n") + 1, (F.col("n") * 2).alias("a"), F.expr("n AS `x y`"), F.expr("s LIKE 'a, b)'")]
     odd = F.concat("s", F.lit(f", {_BETWEEN}, ")).alias("odd")
     for given in (columns, [*columns, odd]):
-        found = analysed(frame, given, operator="table", where="")
-        assert found == [analysed(frame, [one], operator="table", where="")[0] for one in given]
+        found = analysed(frame, given, at=NOWHERE)
+        assert found == [analysed(frame, [one], at=NOWHERE)[0] for one in given]
     assert [one.text for one in found] == [
         "(n + 1)", "(n * 2)", "n", "s LIKE a, b)", f"concat(s, , {_BETWEEN}, )"
     ]  # fmt: skip

@@ -28,3 +28,7 @@ class Place:
     def error(self, kind: type[Refused], message: str, hint: str) -> Refused:
         """Return an error of this place."""
         return kind(message, hint=hint, operator=self.operator, where=self.where)
+
+
+#: Of an error that says no place.
+NOWHERE = Place("", "")

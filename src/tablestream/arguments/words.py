@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, TypeVar, cast
 
+from tablestream.arguments.place import Place
 from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
 
@@ -48,17 +49,16 @@ def microseconds(given: object) -> int | None:
     return length_ns // _MICROSECOND_NS
 
 
-def checked_length(given: object, argument: str, operator: str, where: str) -> int | None:
+def checked_length(given: object, argument: str, at: Place) -> int | None:
     """A duration in microseconds. None if omitted; raises if it is invalid or negative."""
     if given is None:
         return None
     length = microseconds(given)
     if length is None or length < 0:
-        raise ArgumentError(
+        raise at.error(
+            ArgumentError,
             f"{argument}={given!r} is not a duration.",
-            hint="Write it as '5 minutes', or give a timedelta; from 0 to 292 years.",
-            operator=operator,
-            where=where,
+            "Write it as '5 minutes', or give a timedelta; from 0 to 292 years.",
         )
     return length
 
@@ -79,20 +79,19 @@ _How = TypeVar("_How", bound=str)
 _OTHER_WORDS = {"full": "outer", "fullouter": "outer", "leftouter": "left", "rightouter": "right"}
 
 
-def checked_how(how: _How, known: Sequence[_How], operator: str, where: str) -> _How:
+def checked_how(how: _How, known: Sequence[_How], at: Place) -> _How:
     """Return the kind of a join, for any of Spark's words for it. Raises if it is unknown."""
     word = str(how).lower().replace("_", "")
     chosen = _OTHER_WORDS.get(word, word)
-    check_how(chosen if chosen in known else how, known, operator, where)
+    check_how(chosen if chosen in known else how, known, at)
     return cast("_How", chosen)
 
 
-def check_how(how: str, known: Sequence[str], operator: str, where: str, argument: str = "how") -> None:
+def check_how(how: str, known: Sequence[str], at: Place, argument: str = "how") -> None:
     """Raise if a word is unknown."""
     if how not in known:
-        raise ArgumentError(
+        raise at.error(
+            ArgumentError,
             f"{argument}='{how}' is not known.",
-            hint=f"One of {', '.join(known)}.",
-            operator=operator,
-            where=where,
+            f"One of {', '.join(known)}.",
         )

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.arguments.kinds import check_string, check_text, flag, is_flag, is_session, listed
+from tablestream.arguments.place import Place
 from tablestream.arguments.words import check_known, checked_length
 from tablestream.base.calling import user_line, warn
 from tablestream.base.extras import install_hint
@@ -321,7 +322,7 @@ class Debezium:
         decoder = EndDecoder(Reader(self._settings["prefix"], self._settings["avro"]))
         frame = transaction_ends(self._records(topic), decoder, self._on_error)
         ends, _ = source_of(frame, [], name=topic, records=True, columns=["transaction", "tables", "events"])
-        length = checked_length(timeout, "transaction_timeout", topic, ends.where)
+        length = checked_length(timeout, "transaction_timeout", Place(topic, ends.where))
         return Transactions(
             name=f"{topic}/whole", where=ends.where, key=(), value=(), parent=ends, timeout_us=length
         )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tablestream.arguments.kinds import is_flag, listed
+from tablestream.arguments.place import Place
 from tablestream.errors import ArgumentError, UnsupportedTypeError
 from tablestream.handles.grouping import Grouped, Made, has_order
 from tablestream.handles.values import carried, check_names, checked_value
@@ -24,11 +25,10 @@ class FirstRows(Grouped[Made]):
         n: int,
         order: Sequence[tuple[Analysed, bool]],
         rank: Fields,
-        shown: str,
-        where: str,
+        at: Place,
     ) -> Made:
         """The first rows of each group, keyed by the group and `rank`; without `rank` by the group alone."""
-        value = self._of_row(rank, shown, where)
+        value = self._of_row(rank, at)
         inputs, ranked = list(value), []
         texts = [str(one.column) for one in value]
         for one, down in order:
@@ -38,8 +38,8 @@ class FirstRows(Grouped[Made]):
             ranked.append((place, down))
         return self._make(
             Top(
-                name=shown,
-                where=where,
+                name=at.operator,
+                where=at.where,
                 key=(*(one.field for one in self._key), *rank),
                 value=tuple(one.field for one in value),
                 parent=self._node,
@@ -56,46 +56,41 @@ class FirstRows(Grouped[Made]):
         self,
         order_by: ColumnLike | Sequence[ColumnLike],
         descending: bool | Sequence[bool],
-        operator: str,
-        where: str,
+        at: Place,
     ) -> list[tuple[Analysed, bool]]:
         """What rows are ranked by, each with whether the greatest comes first."""
         given = listed(order_by)
         down = [descending] * len(given) if is_flag(descending) else listed(descending)
         if len(down) != len(given) or not all(map(is_flag, down)):
-            raise ArgumentError(
+            raise at.error(
+                ArgumentError,
                 f"descending={descending!r} does not fit {len(given)} columns of order_by.",
-                hint="Give True or False, or a list of these with one for each column.",
-                operator=operator,
-                where=where,
+                "Give True or False, or a list of these with one for each column.",
             )
-        columns = carried(self._rows, [as_column(one, self._rows.columns) for one in given], operator, where)
+        columns = carried(self._rows, [as_column(one, self._rows.columns) for one in given], at)
         for one in columns:
-            check_bytewise(one.type, one.name, operator=operator, where=where, role="the order of rows")
+            check_bytewise(one.type, one.name, at=at, role="the order of rows")
             if not has_order(one.type):
-                raise UnsupportedTypeError(
+                raise at.error(
+                    UnsupportedTypeError,
                     f"Rows cannot be ranked by {one.name} of type {one.type.simpleString()}.",
-                    hint="Use anything but arrays, maps and binary.",
-                    operator=operator,
-                    where=where,
+                    "Use anything but arrays, maps and binary.",
                 )
         texts = (sql_text(said) or one.text for said, one in zip(given, columns, strict=True))
         named = (replace(one, text=text) for one, text in zip(columns, texts, strict=True))
         return list(zip(named, map(bool, down), strict=True))
 
-    def _of_row(self, rank: Fields, operator: str, where: str) -> list[Analysed]:
+    def _of_row(self, rank: Fields, at: Place) -> list[Analysed]:
         """The columns of a row in a result of first rows: its key, without columns of the group, and its value."""
         session, names = self._rows.sparkSession, [one.name for one in self._node.key]
         group = {(one.name, one.text) for one in self._key}
-        keys = carried(self._rows, [quoted(one) for one in names], operator, where)
-        fields, _ = checked_value(
-            session, self._values, {one: (quoted(one),) for one in names}, operator, where
-        )
+        keys = carried(self._rows, [quoted(one) for one in names], at)
+        fields, _ = checked_value(session, self._values, {one: (quoted(one),) for one in names}, at)
         kept = {one.name for one in fields}
         row = [one for one in keys if (one.name, one.text) not in group]
         row += [one for one in self._values if one.name in kept]
         fields = (*rank, *(one.field for one in row))
-        check_names(session, [one.name for one in self._key], fields, operator, where)
+        check_names(session, [one.name for one in self._key], fields, at)
         return row
 
 
@@ -106,9 +101,8 @@ class NewKeys(FirstRows[Made]):
         self,
         order_by: ColumnLike | Sequence[ColumnLike] | None,
         descending: bool | Sequence[bool],
-        name: str,
-        where: str,
+        at: Place,
     ) -> Made:
         """The first row of each new key, in an order; of equal rows the last."""
-        order = [] if order_by is None else self._order(order_by, descending, name, where)
-        return self._first_rows(1, order, (), name, where)
+        order = [] if order_by is None else self._order(order_by, descending, at)
+        return self._first_rows(1, order, (), at)

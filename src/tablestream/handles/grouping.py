@@ -128,7 +128,7 @@ class Grouped(OtherNames, Generic[Made]):
         by = _names_of_orders(columns)
         of = self._inputs(columns, by)
         made = [column.alias(one) for one, column in of.items()]
-        inputs = carried(self._rows, made, at.operator, where) if made else []
+        inputs = carried(self._rows, made, at) if made else []
         takes = {one: (AGGREGATES[function.name].takes, function.name) for one, function in columns.items()}
         takes |= {by[one]: (Takes.ORDERED, columns[one].name) for one in by}
         for given in inputs:
@@ -137,7 +137,7 @@ class Grouped(OtherNames, Generic[Made]):
             self._result(one, function, [of[name] for name in (one, by.get(one)) if name in of], at)
             for one, function in columns.items()
         )
-        check_names(self._rows.sparkSession, [one.name for one in self._key], value, at.operator, where)
+        check_names(self._rows.sparkSession, [one.name for one in self._key], value, at)
         places = {one: place for place, one in enumerate(of)}
         measures = tuple(
             Measure(
@@ -190,7 +190,7 @@ class Grouped(OtherNames, Generic[Made]):
                 f"Spark cannot compute {name} = {function.name}(...): {str(error).splitlines()[0]}",
                 f"Columns are: {', '.join(self._rows.columns)}.",
             ) from error
-        arrow_type(kind, name, operator=at.operator, where=at.where)
+        arrow_type(kind, name, at=at)
         return Field(name, kind.json())
 
     def _fields(self, schema: T.StructType | str, where: str) -> Fields:
@@ -215,11 +215,11 @@ class Grouped(OtherNames, Generic[Made]):
             )
         return tuple(Field(one.name, one.dataType.json()) for one in parsed.fields)
 
-    def _folded(self, fields: Fields, user: UserFunctions, keep_empty: bool, shown: str, where: str) -> Made:
-        check_names(self._rows.sparkSession, [one.name for one in self._key], fields, shown, where)
+    def _folded(self, fields: Fields, user: UserFunctions, keep_empty: bool, at: Place) -> Made:
+        check_names(self._rows.sparkSession, [one.name for one in self._key], fields, at)
         for one in fields:
-            arrow_type(spark_type(one), one.name, operator=shown, where=where)
-        return self._made(fields, self._values, (), user, keep_empty, Place(shown, where))
+            arrow_type(spark_type(one), one.name, at=at)
+        return self._made(fields, self._values, (), user, keep_empty, at)
 
     def _shown(self, name: str | None, word: str) -> str:
         """The name that the user gave, or that of the rows and a word."""
@@ -274,7 +274,7 @@ def _own_type(own: Aggregator, which: str, name: str, at: Place) -> T.DataType:
             f"{name} = {type(own).__name__}(): its {which} {said!r} is not a type.",
             f'Write it in the class, as in {which} = "n bigint, total double", with types that keep values whole.',
         )
-    arrow_type(kind, name, operator=at.operator, where=at.where)
+    arrow_type(kind, name, at=at)
     return kind
 
 
@@ -288,7 +288,7 @@ def _check_input(takes: Takes, function: str, one: Analysed, at: Place) -> None:
     """Refuse types that cannot be added up, or have no order."""
     if takes in _COMPARED:
         role = f"what {function}() compares"
-        check_bytewise(one.type, one.name, operator=at.operator, where=at.where, role=role)
+        check_bytewise(one.type, one.name, at=at, role=role)
     if not _takes(takes, one.type):
         raise at.error(
             UnsupportedTypeError,

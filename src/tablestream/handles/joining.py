@@ -59,23 +59,22 @@ class Joining:
         The sides.
     spark
         The session.
-    operator, where
-        For errors.
+    at
+        Its name, and the user's line.
     """
 
     left: Node
     right: Node
     spark: SparkSession
-    operator: str
-    where: str
+    at: Place
 
     def error(self, kind: type[Refused], message: str, hint: str) -> Refused:
         """An error of this join, with its name and the user's line."""
-        return Place(self.operator, self.where).error(kind, message, hint)
+        return self.at.error(kind, message, hint)
 
     def carried(self, rows: DataFrame, columns: Sequence[Column | Plain], hint: str = "") -> list[Analysed]:
         """Columns over rows, analysed by Spark."""
-        return carried(rows, columns, self.operator, self.where, hint)
+        return carried(rows, columns, self.at, hint)
 
     def check_histories(self, *, copied: bool) -> None:
         """Refuse a join of histories if a side has no history, or is a global table."""
@@ -109,8 +108,8 @@ class Joining:
         key = self.common_key()
         value, columns, gone = self.value(select, suffixes, self.key_columns(key, same=True))
         return KeyJoin(
-            name=self.operator,
-            where=self.where,
+            name=self.at.operator,
+            where=self.at.where,
             key=key,
             value=value,
             left=self.left,
@@ -130,7 +129,9 @@ class Joining:
         self.common_key()  # keys that cannot be compared are an error
         fold = folding(self.spark)
         left, right = ([one.name for one in side.key] for side in (self.left, self.right))
-        shown = f"'{self.operator}' compares the key of one table ({', '.join(left)}) with that of the other"
+        shown = (
+            f"'{self.at.operator}' compares the key of one table ({', '.join(left)}) with that of the other"
+        )
         pointing = self._may_point()
         if list(map(fold, left)) != list(map(fold, right)):
             warn(
@@ -177,7 +178,7 @@ class Joining:
     def common_key(self) -> Fields:
         """The key of both sides, under the left names, in the types used for comparison."""
         left, right = (_key_side(side) for side in (self.left, self.right))
-        kinds = common_key(left, right, operator=self.operator, where=self.where)
+        kinds = common_key(left, right, at=self.at)
         return tuple(Field(one.name, kind.json()) for one, kind in zip(self.left.key, kinds, strict=True))
 
     def pointing(self, on: On) -> tuple[Fields, tuple[SparkExpression, ...]]:
@@ -189,10 +190,10 @@ class Joining:
         rows = empty(self.spark, schema_of([*self.left.key, *self.left.value]))
         pointers = self.carried(rows, as_columns(listed(on), rows.columns))
         for one in pointers:
-            check_bytewise(one.type, one.name, operator=self.operator, where=self.where, role="a foreign key")
+            check_bytewise(one.type, one.name, at=self.at, role="a foreign key")
         key = self.right.key
         pointing = KeySide([(one.name, one.type) for one in pointers], POINTING)
-        common = common_key(pointing, _key_side(self.right), operator=self.operator, where=self.where)
+        common = common_key(pointing, _key_side(self.right), at=self.at)
         fields = tuple(Field(one.name, kind.json()) for one, kind in zip(key, common, strict=True))
         return fields, tuple(one.expression for one in pointers)
 
@@ -200,7 +201,7 @@ class Joining:
         """The columns that a user's function of the left row returns, or of the row and its key."""
         if isinstance(on, type):
             raise self.error(ArgumentError, f"on= is the class {on.__name__}.", _ON)
-        check_function(on, "on", 1, 2, hint=_ON, operator=self.operator, where=self.where)
+        check_function(on, "on", 1, 2, hint=_ON, operator=self.at.operator, where=self.at.where)
         given, known = Given(self.spark), signature(on)
         rows = [Row(_names(self.left), None, given)]
         if known is not None and len(known.parameters) > 1 and takes(on, 2):
@@ -259,7 +260,7 @@ class Joining:
             columns = self.carried(frame, parts, _HINT)
         gone = None if absent is None else self.carried(frame, [absent], _HINT)[0]
         columns = [one if one.named else replace(one, name=_joined_name(one.name)) for one in columns]
-        value, named = checked_value(self.spark, columns, keys, self.operator, self.where)
+        value, named = checked_value(self.spark, columns, keys, self.at)
         return value, named, None if gone is None else gone.expression
 
     def _check_select(self, select: Any) -> None:
@@ -269,7 +270,7 @@ class Joining:
             raise self.error(
                 ArgumentError, f"select= is a {what}; it must be a function of the two rows.", _SELECT
             )
-        check_function(select, "select", 2, hint=_SELECT, operator=self.operator, where=self.where)
+        check_function(select, "select", 2, hint=_SELECT, operator=self.at.operator, where=self.at.where)
 
     def _all_columns(self, suffixes: Suffixes, keys: Sequence[str]) -> list[Column | Plain]:
         """The columns of both sides, each under its own name or with a suffix."""

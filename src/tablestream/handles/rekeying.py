@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.arguments.kinds import listed
+from tablestream.arguments.place import Place
 from tablestream.arguments.words import checked_name
 from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
@@ -83,7 +84,7 @@ class Rekeyed(Relation):
         where = user_line()
         shown = checked_name(name) or f"{self.name}_select_key"
         rows = self._grouping(keys, None, where, "select_key")
-        return NewKeys(rows, self._table).first(order_by, descending, shown, where)
+        return NewKeys(rows, self._table).first(order_by, descending, Place(shown, where))
 
     def flat_map(self, elements: ColumnLike, position: str = "position", name: str | None = None) -> Table:
         """Replace each row by one row per element of an array: SQL's ``LATERAL VIEW posexplode``.
@@ -183,7 +184,7 @@ class Rekeyed(Relation):
         nodes = [self._node, *(self._table_node(one, where) for one in others)]
         shown = checked_name(name) or "_".join([self.name, *(one.name for one in others), "union"])
         said = [one.name for one in (self, *others)] if names is None else listed(names)
-        self._check_branches(others, said, shown, where)
+        self._check_branches(others, said, Place(shown, where))
         merged, *rest = (
             self._stream(_records(node, where)).select_key(
                 F.lit(text).alias(branch), *(quoted(key).alias(key) for key in self.key_columns)
@@ -212,13 +213,11 @@ class Rekeyed(Relation):
     def _table_node(self, other: Relation, where: str) -> Node:
         """The node of another table; raises for what is none."""
 
-    def _check_branches(
-        self, others: Sequence[Relation], names: Sequence[Any], operator: str, where: str
-    ) -> None:
+    def _check_branches(self, others: Sequence[Relation], names: Sequence[Any], at: Place) -> None:
         """Refuse tables whose rows do not fit into one, or cannot be told apart."""
 
         def refuse(message: str, hint: str) -> NoReturn:
-            raise ArgumentError(message, hint=hint, operator=operator, where=where)
+            raise at.error(ArgumentError, message, hint)
 
         for one in others:
             if _typed(one) != _typed(self) or set(one.key_columns) != set(self.key_columns):

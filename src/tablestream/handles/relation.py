@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.arguments.kinds import listed
+from tablestream.arguments.place import Place
 from tablestream.arguments.words import checked_length, checked_name
 from tablestream.base.calling import user_line
 from tablestream.connectors.sink import Sink
@@ -156,7 +157,7 @@ class Relation(OtherNames):
         conditions = [self._condition(one, "delete_when", where) for one in gone if one is not None]
         # Spark Connect shows a column as the user wrote it.
         keys = {one: (quoted(one), *([F.col(one)] if plain(one) else [])) for one in self.key_columns}
-        value, named = checked_value(self._spark, columns, keys, self.name, where)
+        value, named = checked_value(self._spark, columns, keys, Place(self.name, where))
         node = Select(
             name=checked_name(name) or f"{self.name}_select",
             where=where,
@@ -226,13 +227,13 @@ class Relation(OtherNames):
         self, columns: Sequence[Column | Plain], where: str, operator: str | None = None
     ) -> list[Analysed]:
         """Let Spark analyse columns over a row."""
-        return carried(self._empty_rows, columns, operator or self.name, where)
+        return carried(self._empty_rows, columns, Place(operator or self.name, where))
 
     def _condition(self, given: ColumnLike, name: str, where: str) -> SparkExpression:
         """A condition over a row; `name` appears in errors."""
         column = as_column(given, self.columns)
         (said,) = self._analysed([column.alias(name)], where)
-        check_condition(said, self.name, where)
+        check_condition(said, Place(self.name, where))
         return replace(said.expression, text=sql_text(given) or said.text)
 
     def _chosen_key(self, keys: Sequence[ColumnLike], where: str, method: str) -> list[Analysed]:
@@ -241,12 +242,12 @@ class Relation(OtherNames):
             raise ArgumentError(f"{method}() has no key.", hint="Name at least one column.", where=where)
         key = self._analysed(as_columns(keys, self.columns), where)
         for one in key:
-            check_key_type(one.type, one.name, operator=self.name, where=where)
+            check_key_type(one.type, one.name, at=Place(self.name, where))
             if not one.named:
                 raise ArgumentError(
                     f"The key {one.name} has no name.", hint="Give it one with alias.", where=where
                 )
-        check_names(self._spark, [], tuple(one.field for one in key), self.name, where)
+        check_names(self._spark, [], tuple(one.field for one in key), Place(self.name, where))
         return key
 
     def _flat_mapped(self, elements: ColumnLike, position: Fields, operator: str, where: str) -> FlatMap:
@@ -266,7 +267,7 @@ class Relation(OtherNames):
             if isinstance(element, T.StructType)
             else (named,)
         )
-        check_names(self._spark, self.key_columns, (*position, *fields), operator, where)
+        check_names(self._spark, self.key_columns, (*position, *fields), Place(operator, where))
         arrays = Select(
             name=f"{operator}/array",
             where=where,
@@ -375,7 +376,7 @@ class Rejected:
 
 def versioned(table: Node, history: str | timedelta | None) -> Node:
     """Wrap a table in a versioned table if `history` is set."""
-    history_us = checked_length(history, "history", table.name, table.where)
+    history_us = checked_length(history, "history", Place(table.name, table.where))
     if history_us is None:
         return table
     return Materialize(

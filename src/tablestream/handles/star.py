@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from tablestream.arguments.place import Place
 from tablestream.errors import ArgumentError
 from tablestream.handles.joining import Joining, On, SelectFunction, Suffixes
 from tablestream.spark.columns import SparkExpression, quoted
@@ -78,15 +79,14 @@ def lookup(
     return Lookup(table, on, how, select, suffixes)
 
 
-def check_lookups(given: Sequence[object], operator: str, where: str) -> None:
+def check_lookups(given: Sequence[object], at: Place) -> None:
     """Raise unless there is at least one lookup and nothing else."""
     others = [one for one in given if not isinstance(one, Lookup)]
     if others or not given:
-        raise ArgumentError(
+        raise at.error(
+            ArgumentError,
             f"join_many() was given {f'a {type(others[0]).__name__}' if others else 'no table'}; it takes lookups.",
-            hint='Write join_many(ts.lookup(tickers, on="ticker", how="left"), ts.lookup(clients, on="client")).',
-            operator=operator,
-            where=where,
+            'Write join_many(ts.lookup(tickers, on="ticker", how="left"), ts.lookup(clients, on="client")).',
         )
 
 
@@ -121,8 +121,8 @@ def star_join(
         lookup.select, lookup.suffixes, joining.key_columns(so_far.key, same=False)
     )
     return KeyJoin(
-        name=joining.operator,
-        where=joining.where,
+        name=joining.at.operator,
+        where=joining.at.where,
         key=so_far.key,
         value=value,
         left=so_far,
@@ -139,13 +139,13 @@ def _looked_up(
 ) -> ForeignKeyJoin:
     """The right rows, keyed by the center. A null foreign key has no match."""
     right, (foreign, expressions) = joining.right, pointing
-    name = f"{joining.operator}[{shown_name(right)}]"
+    name = f"{joining.at.operator}[{shown_name(right)}]"
     # The right key is a part of the value here, and may bear the name of the left one.
     key = tuple(Field(f"__center_{one.name}", one.type) for one in center.key)
     pointers = tuple(Field(f"__on{number}", one.type) for number, one in enumerate(foreign))
     pointer = Select(
         name=f"{name}/on",
-        where=joining.where,
+        where=joining.at.where,
         key=key,
         value=pointers,
         parent=center,
@@ -157,7 +157,7 @@ def _looked_up(
     inner = tuple(Field(f"__right_{one.name}", one.type) for one in right.key)
     rows = Select(
         name=f"{name}/rows",
-        where=joining.where,
+        where=joining.at.where,
         key=right.key,
         value=(*inner, *right.value),
         parent=right,
@@ -167,7 +167,7 @@ def _looked_up(
     )
     return ForeignKeyJoin(
         name=name,
-        where=joining.where,
+        where=joining.at.where,
         key=key,
         value=fields,
         left=pointer,

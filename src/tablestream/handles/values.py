@@ -10,6 +10,7 @@ from typing import NoReturn
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from tablestream.arguments.place import Place
 from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, ReservedNameError
 from tablestream.spark.analysis import Analysed, analysed, folding, with_used
 from tablestream.spark.row import Plain
@@ -28,13 +29,11 @@ def _empty(spark: SparkSession, schema: str) -> DataFrame:
     return spark.createDataFrame([], T.StructType.fromJson(json.loads(schema)))
 
 
-def carried(
-    frame: DataFrame, columns: Sequence[Column | Plain], operator: str, where: str, hint: str = ""
-) -> list[Analysed]:
+def carried(frame: DataFrame, columns: Sequence[Column | Plain], at: Place, hint: str = "") -> list[Analysed]:
     """Let Spark analyse columns, and refuse unsupported types."""
-    seen = analysed(frame, columns, operator=operator, where=where, hint=hint)
+    seen = analysed(frame, columns, at=at, hint=hint)
     for one in seen:
-        arrow_type(one.type, one.name, operator=operator, where=where)
+        arrow_type(one.type, one.name, at=at)
     return with_used(frame, seen)
 
 
@@ -51,8 +50,7 @@ def checked_value(
     spark: SparkSession,
     columns: Sequence[Analysed],
     keys: Mapping[str, Sequence[Column]],
-    operator: str,
-    where: str,
+    at: Place,
 ) -> tuple[Fields, tuple[Named, ...]]:
     """The columns of a value, without the key columns. Names must be unique and not reserved.
 
@@ -63,7 +61,7 @@ def checked_value(
     """
 
     def refuse(kind: type[ArgumentError | PlanError], message: str) -> NoReturn:
-        raise kind(message, hint="Rename it with alias.", operator=operator, where=where)
+        raise at.error(kind, message, "Rename it with alias.")
 
     fold = folding(spark)
     by_name = {fold(name): same for name, same in keys.items()}
@@ -90,11 +88,11 @@ def _reserved(one: Field) -> str | None:
     return f"A column cannot be called '{one.name}': the name is reserved." if is_reserved(one.name) else None
 
 
-def check_names(spark: SparkSession, key: Sequence[str], fields: Fields, operator: str, where: str) -> None:
+def check_names(spark: SparkSession, key: Sequence[str], fields: Fields, at: Place) -> None:
     """Refuse value columns whose name is taken by another one or by the key, or is reserved."""
 
     def refuse(kind: type[ArgumentError | PlanError], message: str) -> NoReturn:
-        raise kind(message, hint="Give it another name.", operator=operator, where=where)
+        raise at.error(kind, message, "Give it another name.")
 
     fold = folding(spark)
     taken = {fold(name) for name in key}

@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tablestream.arguments.place import Place
 from tablestream.connectors import sink
 from tablestream.connectors.source import own_columns
 from tablestream.errors import ArgumentError, NondeterministicError, PlanError
@@ -90,8 +91,7 @@ def analysed(
     frame: DataFrame,
     columns: Sequence[Column | Plain],
     *,
-    operator: str,
-    where: str,
+    at: Place,
     hint: str = "",
     deterministic: bool = True,
     allowed: Collection[str] = (),
@@ -104,7 +104,7 @@ def analysed(
         Has the columns that the expressions may use.
     columns
         The expressions, each of one row.
-    operator, where, hint
+    at, hint
         For errors. Default hint: the frame's columns.
     deterministic
         Whether to refuse expressions that may give another value for the same row.
@@ -132,13 +132,13 @@ def analysed(
     of the expressions, without running it, finds all of these.
     """
     asked = [one for one in columns if not isinstance(one, Plain)]
-    seen = iter(_asked(frame, asked, operator, where, hint, deterministic=deterministic) if asked else ())
+    seen = iter(_asked(frame, asked, at, hint, deterministic=deterministic) if asked else ())
     fields = {one.name: one for one in frame.schema} if len(asked) < len(columns) else {}
     found = [_known(one, fields[one.name]) if isinstance(one, Plain) else next(seen) for one in columns]
     if deterministic:
         for one in found:
             if not isinstance(one.given, Plain):
-                _check_steady(frame, one, allowed, operator, where)
+                _check_steady(frame, one, allowed, at)
     return found
 
 
@@ -168,7 +168,7 @@ def _known(one: Plain, field: T.StructField) -> Analysed:
 
 
 def _asked(
-    frame: DataFrame, columns: Sequence[Column], operator: str, where: str, hint: str, *, deterministic: bool
+    frame: DataFrame, columns: Sequence[Column], at: Place, hint: str, *, deterministic: bool
 ) -> list[Analysed]:
     """Let Spark analyse expressions; raise if it refuses one."""
     try:
@@ -176,22 +176,19 @@ def _asked(
             schema = frame.select(*columns).schema
     except PySparkException as error:
         advice = hint or columns_hint(own_columns(frame))
-        raise PlanError(_shown(error), hint=advice, operator=operator, where=where) from error
+        raise at.error(PlanError, _shown(error), advice) from error
     if len(schema) != len(columns):
-        raise ArgumentError(
+        raise at.error(
+            ArgumentError,
             "One expression yields several columns.",
-            hint="Name each column.",
-            operator=operator,
-            where=where,
+            "Name each column.",
         )
     found = _texts(frame, columns)
     for one, text in zip(schema, found, strict=True):
         if isinstance(text, AnalysisException):
-            _refuse(text, one.name, operator, where, deterministic=deterministic)
+            _refuse(text, one.name, at, deterministic=deterministic)
     texts = ["" if isinstance(text, AnalysisException) else text for text in found]
-    _check_own_columns(
-        frame, columns, schema.names, texts, operator, where, hint or columns_hint(own_columns(frame))
-    )
+    _check_own_columns(frame, columns, schema.names, texts, at, hint or columns_hint(own_columns(frame)))
     fold = folding(frame.sparkSession)
     there = {fold(name) for name in frame.columns}
     return [
@@ -207,8 +204,7 @@ def _check_own_columns(
     columns: Sequence[Column],
     names: Sequence[str],
     texts: Sequence[str],
-    operator: str,
-    where: str,
+    at: Place,
     hint: str,
 ) -> None:
     """Refuse ``*`` and time windows inside expressions, of which the analysed texts are known.
@@ -217,26 +213,24 @@ def _check_own_columns(
     stand for all of these columns, and Spark filters and multiplies all rows for a window.
     """
     shown = [str(column).lower() for column in columns]
-    starred = [at for at, text in enumerate(shown) if _may_take_all(text)]
+    starred = [n for n, text in enumerate(shown) if _may_take_all(text)]
     wider = frame.select("*", F.expr(f"1 AS {_ONE_MORE}")) if starred else frame
     # The whole texts are compared: Spark cuts the arguments of a Python function.
-    for at, text in zip(starred, _texts(wider, [columns[at] for at in starred]), strict=True):
-        if isinstance(text, str) and text != texts[at]:
-            raise PlanError(
-                f"An expression contains *, and the columns that it needs have to be named: '{names[at]}'.",
-                hint=f"Name them. {hint}",
-                operator=operator,
-                where=where,
+    for n, text in zip(starred, _texts(wider, [columns[n] for n in starred]), strict=True):
+        if isinstance(text, str) and text != texts[n]:
+            raise at.error(
+                PlanError,
+                f"An expression contains *, and the columns that it needs have to be named: '{names[n]}'.",
+                f"Name them. {hint}",
             )
-    windows = [at for at, text in enumerate(shown) if "window" in text]
-    several = bool(windows) and _has_time_window(frame, [columns[at] for at in windows])
-    taken = [names[at] for at in windows if several and _has_time_window(frame, [columns[at]])]
+    windows = [n for n, text in enumerate(shown) if "window" in text]
+    several = bool(windows) and _has_time_window(frame, [columns[n] for n in windows])
+    taken = [names[n] for n in windows if several and _has_time_window(frame, [columns[n]])]
     if taken:
-        raise PlanError(
+        raise at.error(
+            PlanError,
             f"'{taken[0]}' is a time window, which is not an expression of one row.",
-            hint="Compute where it begins, as in F.date_trunc('hour', 'at'); the tutorial about windows shows others.",
-            operator=operator,
-            where=where,
+            "Compute where it begins, as in F.date_trunc('hour', 'at'); the tutorial about windows shows others.",
         )
 
 
@@ -289,37 +283,32 @@ def _counted(frame: DataFrame, columns: Sequence[Column]) -> list[str] | Analysi
     return [_ALIAS.sub("", one) for one in texts]
 
 
-def _refuse(error: AnalysisException, name: str, operator: str, where: str, *, deterministic: bool) -> None:
+def _refuse(error: AnalysisException, name: str, at: Place, *, deterministic: bool) -> None:
     if error.getCondition() != _NONDETERMINISTIC:
-        raise PlanError(
+        raise at.error(
+            PlanError,
             f"'{name}' is not an expression of one row: {_shown(error)}",
-            hint="Aggregates, windows and generators are not allowed here.",
-            operator=operator,
-            where=where,
+            "Aggregates, windows and generators are not allowed here.",
         ) from error
     if deterministic:
-        raise NondeterministicError(
+        raise at.error(
+            NondeterministicError,
             f"'{name}' may give another value when the same row is evaluated again, so a result could not be"
             " retracted.",
-            hint=_COMPUTE_BEFORE,
-            operator=operator,
-            where=where,
+            _COMPUTE_BEFORE,
         ) from error
 
 
-def _check_steady(
-    frame: DataFrame, one: Analysed, allowed: Collection[str], operator: str, where: str
-) -> None:
+def _check_steady(frame: DataFrame, one: Analysed, allowed: Collection[str], at: Place) -> None:
     """Refuse expressions that Spark considers deterministic although they depend on more than the row."""
     with unlogged():
         parts = volatile_parts(frame, one.column, one.text).difference(allowed)
     if parts:
-        raise NondeterministicError(
+        raise at.error(
+            NondeterministicError,
             f"'{one.name}' depends on {', '.join(sorted(parts))}: it may give another value when the same row is"
             " evaluated again, so a result could not be retracted.",
-            hint=_COMPUTE_BEFORE,
-            operator=operator,
-            where=where,
+            _COMPUTE_BEFORE,
         )
 
 
@@ -338,14 +327,13 @@ def is_found(column: Column, frame: DataFrame) -> bool:
         return False
 
 
-def check_condition(one: Analysed, operator: str, where: str) -> None:
+def check_condition(one: Analysed, at: Place) -> None:
     """Raise `PlanError` unless a condition is boolean, as Spark's own `filter` does."""
     if not isinstance(one.type, T.BooleanType):
-        raise PlanError(
+        raise at.error(
+            PlanError,
             f"The condition {one.text} is of type {one.type.simpleString()}, and not boolean.",
-            hint="Write a comparison, such as \"op = 'd'\".",
-            operator=operator,
-            where=where,
+            "Write a comparison, such as \"op = 'd'\".",
         )
 
 

@@ -24,6 +24,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tablestream.arguments.place import Place
 from tablestream.errors import ArgumentError, PlanError
 from tablestream.spark.analysis import Analysed, analysed
 from tablestream.spark.columns import truth
@@ -127,7 +128,7 @@ def _analysed(batch: DataFrame, log: Reading, wanted: Sequence[Analysed], hint: 
     """Let Spark analyse the log's expressions over the batch frame, which is evaluated once."""
     columns: list[Column] = [one.column for one in wanted]
     advice = f"{hint} bootstrap= has the columns {', '.join(batch.columns)}."
-    return analysed(batch, columns, operator=log.name, where=log.where, hint=advice, deterministic=False)
+    return analysed(batch, columns, at=Place(log.name, log.where), hint=advice, deterministic=False)
 
 
 def _check_type(mine: Analysed, its: Analysed, log: Reading) -> None:

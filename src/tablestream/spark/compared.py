@@ -29,6 +29,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import types as T
 
+from tablestream.arguments.place import Place
 from tablestream.base.type_lattice import holds
 from tablestream.errors import KeyMismatchError
 from tablestream.spark.types import nullable
@@ -122,7 +123,7 @@ class KeySide:
         return ", ".join(kind.simpleString() for _, kind in self.columns)
 
 
-def common_key(left: KeySide, right: KeySide, *, operator: str, where: str) -> list[T.DataType]:
+def common_key(left: KeySide, right: KeySide, *, at: Place) -> list[T.DataType]:
     """Return the types in which two keys are compared.
 
     Raises
@@ -142,11 +143,10 @@ def common_key(left: KeySide, right: KeySide, *, operator: str, where: str) -> l
         hint = f"Cast one side: {_cast(left, right, part)}."
         if "(" in names[0] and isinstance(left.columns[part][1], T.BooleanType) and left.cast == POINTING:
             hint = 'on= is no condition. Give the column that holds the other table\'s key, as in on="product_id".'
-    raise KeyMismatchError(
+    raise at.error(
+        KeyMismatchError,
         f"A key of ({left}) cannot be compared with a key of ({right}){why}",
-        hint=hint,
-        operator=operator,
-        where=where,
+        hint,
     )
 
 

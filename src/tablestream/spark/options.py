@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Literal
 
 from tablestream.arguments.kinds import flag, whole
+from tablestream.arguments.place import Place
 from tablestream.arguments.words import check_known, checked_length
 from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
@@ -82,7 +83,7 @@ def _align(align: Alignment) -> Align | None:
     """Return how a plan's records wait for each other."""
     if isinstance(align, bool):
         return Align() if align else None
-    return Align(checked_length(align, "align", "the plan", user_line()))
+    return Align(checked_length(align, "align", Place("the plan", user_line())))
 
 
 def _shards(shards: int | None) -> int:

@@ -38,6 +38,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tablestream.arguments.place import Place
 from tablestream.base.calling import warn
 from tablestream.connectors import sink
 from tablestream.connectors.json_text import json_options
@@ -185,6 +186,11 @@ class SourceSpec:
     bootstrap: DataFrame | None = None
 
     @property
+    def at(self) -> Place:
+        """Where an error of the source belongs."""
+        return Place(self.name, self.where)
+
+    @property
     def kind(self) -> str:
         """``table`` or ``stream``."""
         return "stream" if self.records else "table"
@@ -205,28 +211,26 @@ def source_of_frame(df: DataFrame, said: SourceSpec) -> tuple[Source, Analysed |
         Two columns of the frame, two parts of the key, or two columns of the value have the same name.
     """
     if not df.isStreaming:
-        raise ArgumentError(
+        raise said.at.error(
+            ArgumentError,
             f"A {said.kind} needs a streaming DataFrame, and this one is not streaming.",
-            hint="Read it with spark.readStream, or with tablestream.from_files.",
-            operator=said.name,
-            where=said.where,
+            "Read it with spark.readStream, or with tablestream.from_files.",
         )
     _check_distinct(df, df.columns, said, "Drop one from the frame, or rename it.")
     key = _analysed(df, said.key, said, "key")
     for one in key:
         if not one.named:
-            raise ArgumentError(
+            raise said.at.error(
+                ArgumentError,
                 f"The key {one.name} is an expression without a name.",
-                hint="Name it with alias.",
-                operator=said.name,
-                where=said.where,
+                "Name it with alias.",
             )
-        check_key_type(one.type, one.name, operator=said.name, where=said.where)
+        check_key_type(one.type, one.name, at=said.at)
     _check_names(df, said, key)
     origin = origin_of(df)
     value = _value(df, said, [*(one.name for one in key), *_hidden(df, origin)])
     for one in value:
-        arrow_type(one.type, one.name, operator=said.name, where=said.where)
+        arrow_type(one.type, one.name, at=said.at)
     origin = _ordered(origin, df, said)
     timestamp, deletes, order_by, sequence = (
         None if given is None else _analysed(df, [given], said, argument)[0]
@@ -239,9 +243,9 @@ def source_of_frame(df: DataFrame, said: SourceSpec) -> tuple[Source, Analysed |
     )
     for role, order in (("order_by=", order_by), ("sequence_by=", sequence)):
         if order is not None:
-            check_key_type(order.type, order.name, operator=said.name, where=said.where, role=role)
+            check_key_type(order.type, order.name, at=said.at, role=role)
     if deletes is not None:
-        check_condition(deletes, said.name, said.where)
+        check_condition(deletes, said.at)
     live = _live(origin, deletes)
     parts = [_readable(df, origin, one) for one in key]
     null_key = _null_key(origin, [] if said.records else parts)
@@ -414,14 +418,12 @@ def _analysed(
     What Spark refuses is said with the argument.
     """
     try:
-        return analysed(
-            df, columns, operator=said.name, where=said.where, deterministic=deterministic, allowed=RECORDED
-        )
+        return analysed(df, columns, at=said.at, deterministic=deterministic, allowed=RECORDED)
     except PlanError as error:
         if type(error) is not PlanError:
             raise
         message = f"{argument}=: {error.reason}"
-        raise PlanError(message, hint=error.hint, operator=said.name, where=said.where) from error.__cause__
+        raise said.at.error(PlanError, message, error.hint) from error.__cause__
 
 
 def _value(df: DataFrame, said: SourceSpec, others: Sequence[str]) -> list[Analysed]:
@@ -430,11 +432,10 @@ def _value(df: DataFrame, said: SourceSpec, others: Sequence[str]) -> list[Analy
     there = {fold(name) for name in df.columns}
     unknown = [name for name in said.except_columns if fold(name) not in there]
     if unknown:
-        raise ArgumentError(
+        raise said.at.error(
+            ArgumentError,
             f"except_columns names unknown columns: {', '.join(unknown)}.",
-            hint=columns_hint(own_columns(df)),
-            operator=said.name,
-            where=said.where,
+            columns_hint(own_columns(df)),
         )
     chosen = as_columns(df.columns, df.columns) if said.columns is None else said.columns
     left_out = {fold(name) for name in (*others, *said.except_columns)}
@@ -451,19 +452,17 @@ def _check_names(df: DataFrame, said: SourceSpec, columns: Sequence[Analysed]) -
     # A record that is dropped is shown with all columns of the frame.
     replaced = [one.name for one in df.schema if SUBSTITUTED in one.name + one.dataType.json()]
     if replaced:
-        raise ReservedNameError(
+        raise said.at.error(
+            ReservedNameError,
             f"The columns {', '.join(replaced)} have {SUBSTITUTED} in a name, which Spark replaces in SQL.",
-            hint="Rename them in the DataFrame, or leave them out there.",
-            operator=said.name,
-            where=said.where,
+            "Rename them in the DataFrame, or leave them out there.",
         )
     reserved = [name for name in names if is_reserved(name)]
     if reserved:
-        raise ReservedNameError(
+        raise said.at.error(
+            ReservedNameError,
             f"The library reserves the names {', '.join(reserved)}.",
-            hint="Exclude the columns with except_columns=, or rename them.",
-            operator=said.name,
-            where=said.where,
+            "Exclude the columns with except_columns=, or rename them.",
         )
 
 
@@ -471,9 +470,7 @@ def _check_distinct(df: DataFrame, names: Sequence[str], said: SourceSpec, hint:
     """Refuse names that the session considers equal."""
     twice = [name for name, times in Counter(map(folding(df.sparkSession), names)).items() if times > 1]
     if twice:
-        raise ColumnCollisionError(
-            f"Two columns are called '{twice[0]}'.", hint=hint, operator=said.name, where=said.where
-        )
+        raise said.at.error(ColumnCollisionError, f"Two columns are called '{twice[0]}'.", hint)
 
 
 #: Where a name has this, Spark may put a setting or an environment variable in its place.
@@ -495,11 +492,10 @@ def _microseconds(df: DataFrame, origin: Origin, timestamp: Analysed | None, sai
         what = f"The column {timestamp.name}, which is a Kafka record's time unless timestamp= is given,"
         remedy = "Give timestamp= the time, for instance with F.timestamp_millis, or rename the column."
     if not isinstance(timestamp.type, T.TimestampType | T.TimestampNTZType):
-        raise ArgumentError(
+        raise said.at.error(
+            ArgumentError,
             f"{what} has the type {timestamp.type.simpleString()}; it must be a timestamp.",
-            hint=remedy,
-            operator=said.name,
-            where=said.where,
+            remedy,
         )
     # By its class: what the word "timestamp" stands for is a setting of the session.
     return F.unix_micros(_readable(df, origin, timestamp).cast(T.TimestampType()))
@@ -553,11 +549,10 @@ def _ordered(origin: Origin, df: DataFrame, said: SourceSpec) -> Origin:
     if mixed is None:
         return origin
     if said.order_by is None:
-        raise ArgumentError(
+        raise said.at.error(
+            ArgumentError,
             f"The rows of the {said.kind} are no longer in the order of their source: {mixed} came before.",
-            hint=_MIXED_REMEDIES.get(mixed, _MIXED_REMEDY),
-            operator=said.name,
-            where=said.where,
+            _MIXED_REMEDIES.get(mixed, _MIXED_REMEDY),
         )
     return origin if origin.position is not None else replace(origin, partition=())
 

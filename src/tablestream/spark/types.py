@@ -26,6 +26,7 @@ from collections.abc import Callable
 import pyarrow as pa
 from pyspark.sql import types as T
 
+from tablestream.arguments.place import NOWHERE, Place
 from tablestream.base.type_parts import parts
 from tablestream.errors import UnsupportedTypeError
 
@@ -48,7 +49,7 @@ _FLAT: dict[type[T.DataType], pa.DataType] = {
 }
 
 
-def arrow_type(kind: T.DataType, column: str, *, operator: str = "", where: str = "") -> pa.DataType:
+def arrow_type(kind: T.DataType, column: str, *, at: Place = NOWHERE) -> pa.DataType:
     """Return the Arrow type that carries a Spark type.
 
     Parameters
@@ -70,7 +71,7 @@ def arrow_type(kind: T.DataType, column: str, *, operator: str = "", where: str 
     """
 
     def inside(part: T.DataType, name: str) -> pa.DataType:
-        return arrow_type(part, name, operator=operator, where=where)
+        return arrow_type(part, name, at=at)
 
     if type(kind) in _FLAT:
         return _FLAT[type(kind)]
@@ -81,31 +82,27 @@ def arrow_type(kind: T.DataType, column: str, *, operator: str = "", where: str 
     if isinstance(kind, T.MapType):
         return pa.map_(inside(kind.keyType, f"{column}.key"), inside(kind.valueType, f"{column}.value"))
     if isinstance(kind, T.StructType) and type(kind) is T.StructType:
-        _check_field_names(kind, column, operator, where)
+        _check_field_names(kind, column, at)
         return pa.struct((one.name, inside(one.dataType, f"{column}.{one.name}")) for one in kind.fields)
-    raise UnsupportedTypeError(
+    raise at.error(
+        UnsupportedTypeError,
         f"Column '{column}' has the type {kind.simpleString()}, which is not supported.",
-        hint="Exclude the column (except_columns=) or cast it, for instance to a string.",
-        operator=operator,
-        where=where,
+        "Exclude the column (except_columns=) or cast it, for instance to a string.",
     )
 
 
-def _check_field_names(kind: T.StructType, column: str, operator: str, where: str) -> None:
+def _check_field_names(kind: T.StructType, column: str, at: Place) -> None:
     """Refuse a struct with two fields of one name: Arrow's structs are read by names."""
     twice = sorted({name for name in kind.names if kind.names.count(name) > 1})
     if twice:
-        raise UnsupportedTypeError(
+        raise at.error(
+            UnsupportedTypeError,
             f"Column '{column}' has two fields called '{twice[0]}': {kind.simpleString()}.",
-            hint="Give each field of the struct a name of its own, with alias; or exclude the column.",
-            operator=operator,
-            where=where,
+            "Give each field of the struct a name of its own, with alias; or exclude the column.",
         )
 
 
-def check_key_type(
-    kind: T.DataType, column: str, *, operator: str = "", where: str = "", role: str = "a key"
-) -> None:
+def check_key_type(kind: T.DataType, column: str, *, at: Place = NOWHERE, role: str = "a key") -> None:
     """Refuse types that cannot be a key, or an order: maps, strings with a collation, and unsupported types.
 
     Parameters
@@ -118,25 +115,24 @@ def check_key_type(
     UnsupportedTypeError
         With the column's name.
     """
-    arrow_type(kind, column, operator=operator, where=where)
-    check_bytewise(kind, column, operator=operator, where=where, role=role)
-    _check_no_map(kind, column, operator, where, role)
+    arrow_type(kind, column, at=at)
+    check_bytewise(kind, column, at=at, role=role)
+    _check_no_map(kind, column, at, role)
 
 
-def _check_no_map(kind: T.DataType, column: str, operator: str, where: str, role: str) -> None:
+def _check_no_map(kind: T.DataType, column: str, at: Place, role: str) -> None:
     """Refuse maps, also inside other types."""
     if isinstance(kind, T.MapType):
-        raise UnsupportedTypeError(
+        raise at.error(
+            UnsupportedTypeError,
             f"Column '{column}' of type {kind.simpleString()} cannot be (part of) {role}.",
-            hint="Use types with equality and order: no maps.",
-            operator=operator,
-            where=where,
+            "Use types with equality and order: no maps.",
         )
     for name, part in parts(kind):
-        _check_no_map(part, f"{column}.{name}", operator, where, role)
+        _check_no_map(part, f"{column}.{name}", at, role)
 
 
-def check_bytewise(kind: T.DataType, column: str, *, operator: str, where: str, role: str) -> None:
+def check_bytewise(kind: T.DataType, column: str, *, at: Place, role: str) -> None:
     """Refuse strings with a collation, also inside other types: values are compared by their bytes.
 
     Parameters
@@ -150,14 +146,13 @@ def check_bytewise(kind: T.DataType, column: str, *, operator: str, where: str, 
         With the column's name.
     """
     for name, part in parts(kind):
-        check_bytewise(part, f"{column}.{name}", operator=operator, where=where, role=role)
+        check_bytewise(part, f"{column}.{name}", at=at, role=role)
     if isinstance(kind, T.StringType) and kind != T.StringType():
-        raise UnsupportedTypeError(
+        raise at.error(
+            UnsupportedTypeError,
             f"Column '{column}' of type {kind.simpleString()} cannot be (part of) {role}: texts are compared by"
             " their bytes, not by a collation.",
-            hint="Cast it to a plain string, as in F.lower(F.col(...).cast('string')) to ignore upper and lower case.",
-            operator=operator,
-            where=where,
+            "Cast it to a plain string, as in F.lower(F.col(...).cast('string')) to ignore upper and lower case.",
         )
 
 

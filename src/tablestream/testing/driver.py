@@ -10,6 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Row
 from pyspark.sql import types as T
 
+from tablestream.arguments.place import Place
 from tablestream.arguments.words import checked_length
 from tablestream.base.calling import user_line
 from tablestream.base.data_text import data_left_out
@@ -192,7 +193,7 @@ class Driver:
         ArgumentError
             It is not a duration.
         """
-        length_us = checked_length(time, "time", "advance", user_line())
+        length_us = checked_length(time, "time", Place("advance", user_line()))
         assert length_us is not None  # noqa: S101 - it is given
         self._now_us += length_us
 
