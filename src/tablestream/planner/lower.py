@@ -25,7 +25,7 @@ from tablestream.base.calling import user_line
 from tablestream.errors import PlanError
 from tablestream.operators.operator import keyed_changes
 from tablestream.operators.upsert import Upsert
-from tablestream.operators.versioned_upsert import VersionedUpsert
+from tablestream.operators.versioned_table import VersionedUpsert
 from tablestream.planner.catalogue import encode, stored_tables
 from tablestream.planner.lowering import Draft, End, History, Lowering, Made, Read, Remembered, Types, Want
 from tablestream.planner.physical_plan import Between, Ending, Output, PhysicalPlan, PlanOptions, Reader
