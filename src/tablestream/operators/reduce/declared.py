@@ -1,7 +1,7 @@
 """The declared aggregates by name: what each takes, and what computes it over rows, and over records.
 
 Rows of a table can be taken back; records of a stream cannot, so some aggregates remember less of them. A new aggregate
-is a class in a file of its own, an entry here, and a function in `tablestream.functions`.
+is a class, an entry here, and a function in `tablestream.functions`.
 """
 
 from __future__ import annotations
