@@ -18,7 +18,7 @@ from tablestream.handles.relation import versioned
 from tablestream.spark.analysis import Analysed
 from tablestream.spark.given_columns import ColumnLike, as_columns, sql_text
 from tablestream.spark.row import Plain
-from tablestream.spark.sources import SourceFrame, SourceSpec, source_of_frame
+from tablestream.spark.sources import SourceFrame, SourceSpec, frame_of_source, source_of_frame
 from tablestream.streams import Stream
 from tablestream.tables import GlobalTable, Table
 from tablestream.topology.graph import DEDUPLICATED, REORDERED, SEQUENCED, shown_name
@@ -404,8 +404,7 @@ def source_of(
         bootstrap=bootstrap,
     )
     source, sequence = source_of_frame(df, spec)
-    given = source.frame
-    assert isinstance(given, SourceFrame)  # noqa: S101 - it has just been made
+    given = frame_of_source(source)
     if given.value_key and not records:
         raise lost_deletes(given.value_key, shown, where)
     return _deduplicated(source) if given.deduplicates else source, sequence

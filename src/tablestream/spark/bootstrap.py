@@ -34,7 +34,7 @@ from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.spark.bootstrap_frame import Bootstrap
 from tablestream.spark.columns import normalised, spark_type
 from tablestream.spark.session import exact_parquet
-from tablestream.spark.sources import SourceFrame
+from tablestream.spark.sources import frame_of_source
 from tablestream.topology.nodes import Source
 
 _DIRECTORY = "tablestream-bootstrap"
@@ -97,9 +97,9 @@ def first_rows(plan: PhysicalPlan) -> dict[Source, DataFrame]:
 
 
 def _bootstrap_of(source: Source) -> Bootstrap:
-    assert isinstance(source.frame, SourceFrame)  # noqa: S101 - the handles make it
-    assert source.frame.bootstrap is not None  # noqa: S101 - it is bootstrapped
-    return source.frame.bootstrap
+    bootstrap = frame_of_source(source).bootstrap
+    assert bootstrap is not None  # noqa: S101 - it is bootstrapped
+    return bootstrap
 
 
 def _write(spark: SparkSession, path: str, source: Source, frame: DataFrame) -> None:

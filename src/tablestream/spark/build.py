@@ -43,7 +43,7 @@ from tablestream.spark.message_columns import filled, key_of
 from tablestream.spark.observations import observations
 from tablestream.spark.packing import ChangePacker, Consumer, SourcePacker
 from tablestream.spark.source_risks import watched
-from tablestream.spark.sources import SourceFrame
+from tablestream.spark.sources import SourceFrame, frame_of_source
 from tablestream.spark.types import arrow_type
 from tablestream.spark.unpacking import NOTE, ORDER, ChangeUnpacker, OutputUnpacker, StagedPort
 from tablestream.spark.watching import PlanWatch, usable
@@ -156,8 +156,7 @@ class Builder(Generic[Blobs]):
         """The frames of all sources: their records, and the rows that they start with."""
         found = []
         for source, readers in self._plan.sources.items():
-            given = source.frame
-            assert isinstance(given, SourceFrame)  # noqa: S101
+            given = frame_of_source(source)
             if self._records is None or source in self._records:
                 rows = given.given if self._records is None else self._records[source]
                 found.append(_Entering(source, readers, self._described(source, given, rows)))
@@ -179,8 +178,7 @@ class Builder(Generic[Blobs]):
 
     def _packed(self, entering: _Entering) -> Blobs:
         """Pack a source's records, or the rows that it starts with."""
-        source, given = entering.source, entering.source.frame
-        assert isinstance(given, SourceFrame)  # noqa: S101
+        source, given = entering.source, frame_of_source(entering.source)
         scope = Scope(entering.frame, exact=True, watch=self._watched)
         scope.tables[source] = TableColumns(
             there="__live",
@@ -277,8 +275,7 @@ class Builder(Generic[Blobs]):
     def _watched(self) -> PlanWatch | None:
         """What watches expressions, if Spark can say which fail."""
         source = next(iter(self._plan.sources))
-        assert isinstance(source.frame, SourceFrame)  # noqa: S101 - the handles make it
-        return usable(self._plan, source.frame.given, redact=self._rules.redact)
+        return usable(self._plan, frame_of_source(source).given, redact=self._rules.redact)
 
     def _failed(self, scope: Scope) -> tuple[FailedRows | None, dict[str, str]]:
         """What handles the rows of a frame for which expressions fail, and the column that says which these are."""

@@ -98,10 +98,15 @@ def _field_json(kind: object) -> dict[str, object]:
     return {"name": "x", "type": kind, "nullable": True, "metadata": {}}
 
 
+def _in_spark(expression: object) -> SparkExpression:
+    """An expression of the logical plan, which only carries it."""
+    assert isinstance(expression, SparkExpression)  # noqa: S101 - nodes are made by the handles only
+    return expression
+
+
 def column_of(expression: object) -> Column:
     """Return the Column of an expression of the logical plan."""
-    assert isinstance(expression, SparkExpression)  # noqa: S101 - nodes are made by the handles only
-    return expression.column
+    return _in_spark(expression).column
 
 
 def quoted(*names: str) -> Column:
@@ -347,8 +352,7 @@ class Scope:
 
         `failed`: the column that says whether it fails, or another one of the same table.
         """
-        expression = one.expression
-        assert isinstance(expression, SparkExpression)  # noqa: S101 - nodes are made by the handles only
+        expression = _in_spark(one.expression)
         if isinstance(expression.given, Plain):
             return guarded(there, beside[expression.given.name])
         column = caught(expression.column, risk(one, kind), failed)
@@ -509,8 +513,7 @@ class Scope:
 
     def _plain(self, expression: Expression, made: Field) -> str | None:
         """The name of the column that an expression is, if it is one and has the type already."""
-        assert isinstance(expression, SparkExpression)  # noqa: S101 - nodes are made by the handles only
-        given = expression.given
+        given = _in_spark(expression).given
         return given.name if isinstance(given, Plain) and self._has_type(made) else None
 
     def _has_type(self, made: Field) -> bool:

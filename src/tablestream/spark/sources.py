@@ -158,6 +158,12 @@ class SourceFrame:
         return arrival if self.own is None else {**arrival, "__own": self.own(now, live)}
 
 
+def frame_of_source(source: Source) -> SourceFrame:
+    """Return the frame of a source, which the logical plan only carries."""
+    assert isinstance(source.frame, SourceFrame)  # noqa: S101 - the handles make it
+    return source.frame
+
+
 @dataclass(frozen=True)
 class SourceSpec:
     """A source in the user's words, see `tablestream.table` and `tablestream.stream`.

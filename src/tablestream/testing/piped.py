@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from tablestream.connectors.sink import literal, quoted
 from tablestream.errors import ArgumentError, PlanError
 from tablestream.spark.columns import sql_type
-from tablestream.spark.sources import SourceFrame
+from tablestream.spark.sources import SourceFrame, frame_of_source
 from tablestream.testing.values import GivenRows, frame_of_table, named, typed
 from tablestream.topology.nodes import Source
 
@@ -86,8 +86,7 @@ class Piped:
 
     @property
     def _frame(self) -> SourceFrame:
-        assert isinstance(self.source.frame, SourceFrame)  # noqa: S101 - the handles make it
-        return self.source.frame
+        return frame_of_source(self.source)
 
     @cached_property
     def _given(self) -> T.StructType:
