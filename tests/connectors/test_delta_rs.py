@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -21,7 +22,7 @@ from tablestream.connectors.delta import sink as delta
 from tablestream.connectors.delta.by_delta_rs import RsTable
 from tablestream.connectors.delta.by_spark import SparkTable
 from tablestream.connectors.delta.marks import DeltaMark, last_mark
-from tablestream.connectors.delta.sink import DeltaMode, to_delta
+from tablestream.connectors.delta.sink import DeltaMode, DeltaSink, to_delta
 from tablestream.errors import ArgumentError, PlanError, SessionSettingError
 from tests.connectors.changes import KEY, changes
 from tests.spark.change_logs import ChangeLog, run
@@ -66,21 +67,23 @@ def test_a_plain_session_maintains_a_table_that_every_reader_reads(
 
 @pytest.mark.parametrize("mode", ["table", "changes"])
 def test_workers_write_what_is_large_beside_the_table_and_leave_nothing_there(
-    delta_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: DeltaMode
+    delta_spark: SparkSession, tmp_path: Path, mode: DeltaMode
 ) -> None:
-    monkeypatch.setattr(delta, "FEW_ROWS", 1)
+    """Nor is there anything left of processes that ended before their commit, or behind it."""
     path = tmp_path / "table"
-    sink = to_delta(path, mode=mode, writer="delta-rs").keyed_by(KEY)
-    left = path / "_tablestream" / "q" / "attempt"
-    left.mkdir(parents=True)
-    (left / "part.parquet").touch()
-    sink.write(
-        changes(delta_spark, 0, (1, "a", "x"), (2, None, "y"), (2, None, "z")).repartition(2), 0, "q", "out"
-    )
-    sink.write(
-        changes(delta_spark, 1, (1, "a", None), (3, "c", "w"), (3, "c", "v")).repartition(2), 1, "q", "out"
-    )
-    assert [file for file in path.glob("_tablestream/**/*") if file.is_file()] == []
+    sink = replace(to_delta(path, mode=mode, writer="delta-rs"), few_rows=1).keyed_by(KEY)
+
+    def leave() -> None:
+        left = path / "_tablestream" / "q" / "attempt"
+        left.mkdir(parents=True)
+        (left / "part.parquet").touch()
+
+    zero = changes(delta_spark, 0, (1, "a", "x"), (2, None, "y"), (2, None, "z")).repartition(2)
+    one = changes(delta_spark, 1, (1, "a", None), (3, "c", "w"), (3, "c", "v")).repartition(2)
+    for frame, number in ((zero, 0), (one, 1), (one, 1)):
+        leave()
+        sink.write(frame, number, "q", "out")
+        assert [file for file in path.glob("_tablestream/**/*") if file.is_file()] == []
     rows = delta_spark.read.format("delta").load(str(path)).select(*(f"`{one}`" for one in KEY), "v")
     wanted: Any = {(2, None, "z"), (3, "c", "v")}
     if mode == "changes":
@@ -127,13 +130,49 @@ def test_a_table_that_spark_made_is_maintained_by_turns(
         sink.write(changes(delta_spark, 2, (2, "b", None), (3, "c", "u")), 2, "q", "out")
     rows = delta_spark.read.format("delta").load(path).select("k1", "`k.2`", "v").collect()
     assert sorted(map(tuple, rows)) == [(1, "a", "w"), (3, "c", "u")]
-    writers = {
-        row.engineInfo.split("/")[0] for row in delta_spark.sql(f"DESCRIBE HISTORY delta.`{path}`").collect()
-    }
+    writers = engines(delta_spark, sink)
     assert (len(writers) == 2) == (refused is None), writers
     if refused is not None:
         with pytest.raises(PlanError, match=refused):
             to_delta(path, writer="delta-rs").keyed_by(KEY).write(changes(delta_spark, 3), 3, "q", "out")
+
+
+def engines(spark: SparkSession, sink: DeltaSink) -> set[str]:
+    """Who has written to a table."""
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{sink.path}`").collect()
+    return {row.engineInfo.split("/")[0] for row in history}
+
+
+def test_without_a_choice_delta_rs_writes_unless_only_spark_can_or_is_set_up_to(
+    delta_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeps = tmp_path / "keeps"
+    delta_spark.sql(
+        f"CREATE TABLE delta.`{keeps}` (k1 INT, `k.2` STRING, v STRING) USING delta"
+        " TBLPROPERTIES (delta.autoOptimize.autoCompact = true)"
+    )
+    session = delta_spark.newSession()
+    session.conf.set("spark.databricks.delta.properties.defaults.enableChangeDataFeed", "true")
+
+    def written(spark: SparkSession, place: Path, mode: DeltaMode = "table") -> set[str]:
+        sink = to_delta(place, mode=mode).keyed_by(KEY)
+        for number in range(2):
+            sink.write(changes(spark, number, (1, "a", "x")), number, "q", "out")
+        return engines(spark, sink)
+
+    (by_rs,) = written(delta_spark, tmp_path / "table")
+    assert written(delta_spark, tmp_path / "log", "changes") == {by_rs}
+    assert "delta-rs" in by_rs
+    assert by_rs not in written(delta_spark, keeps)
+    assert by_rs not in written(session, tmp_path / "feeds")
+    monkeypatch.setattr(delta, "find_spec", lambda _: None)
+    assert by_rs not in written(delta_spark, tmp_path / "without")
+
+
+def test_a_place_that_delta_rs_does_not_know_is_refused_if_it_was_chosen(delta_spark: SparkSession) -> None:
+    with pytest.raises(ArgumentError, match="delta-rs does not write to hdfs://host/table") as refused:
+        to_delta("hdfs://host/table", writer="delta-rs").check(delta_spark, KEY)
+    assert "Without writer=, Spark writes" in refused.value.hint
 
 
 def test_a_plain_session_is_told_what_delta_rs_does_not_write(plain: SparkSession, tmp_path: Path) -> None:
@@ -209,9 +248,8 @@ def test_a_table_that_is_not_there_has_no_columns_and_no_history(tmp_path: Path)
 @pytest.mark.parametrize(
     ("path", "options", "lacks", "uri"),
     [
-        ("file:/out/table", None, False, None),
+        ("file:/out/table", None, False, "/out/table"),
         ("file:/out/table", None, True, "/out/table"),
-        ("file:/out/table", {}, False, "/out/table"),
         ("file:/out/a[1]", None, True, None),
         ("s3a://bucket/table", None, False, None),
         ("s3a://bucket/table", None, True, "s3://bucket/table"),

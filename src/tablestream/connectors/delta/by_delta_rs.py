@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -65,6 +65,8 @@ _PROPERTIES = {
     "delta.columnmapping.mode": ("name id", "column mapping"),
 }
 _CONSTRAINT = "delta.constraints."
+#: How properties begin by which Spark's writer keeps the files of a table large.
+_KEPT = "delta.autooptimize."
 #: Partitions of these types are written as texts that other readers take for other values.
 _NO_PARTITIONS = (T.BinaryType, T.TimestampType)
 _TYPES = (
@@ -110,7 +112,7 @@ class RsTable:
     Attributes
     ----------
     has_few
-        Whether the rows that will be written are known to be at most `FEW_ROWS`.
+        Whether the rows that will be written are known to be few.
     """
 
     def __init__(self, uri: str, storage_options: Mapping[str, str]) -> None:
@@ -228,6 +230,12 @@ class RsTable:
             commit_properties=_properties(said),
         )
 
+    @property
+    def is_kept_by_spark(self) -> bool:
+        """Whether Spark's writer puts its small files together, which delta-rs leaves as they are."""
+        said = {} if self._table is None else self._table.metadata().configuration
+        return any(name.lower().startswith(_KEPT) for name in said)
+
     def _create(self, columns: pa.Schema) -> None:
         """Create the table without rows: only where a table is, delta-rs refuses the second of two equal marks."""
         from deltalake import DeltaTable
@@ -279,12 +287,9 @@ class RsTable:
         """Let the workers write rows as files, and stream these. Their columns are c0, c1, ..."""
         # PySpark does not find a column whose name has a dot.
         named = rows.toDF(*(f"c{number}" for number, _ in enumerate(rows.columns)))
-        schema, place = _arrow_schema(named.schema), f"{_STAGING}/{query}"
-        store = _file_system(self.uri, self._options)
-        # What a process of the query left that ended before it could delete it.
-        if store.get_file_info(place).type is not fs.FileType.NotFound:
-            store.delete_dir(place)
-        place = f"{place}/{uuid.uuid4().hex}"
+        schema, store = _arrow_schema(named.schema), _file_system(self.uri, self._options)
+        self.clean(query)
+        place = f"{_staging(query)}/{uuid.uuid4().hex}"
         store.create_dir(place)
         try:
             write = _writer(self.uri, self._options, place, schema)
@@ -292,7 +297,16 @@ class RsTable:
             dataset = ds.dataset(files, schema=schema, format="parquet", filesystem=store)
             yield dataset.scanner().to_reader()
         finally:
-            store.delete_dir(place)
+            # The rows are in the table, or an error is on its way. A slow task may still write a file here.
+            with suppress(OSError):
+                store.delete_dir(place)
+
+    def clean(self, query: str) -> None:
+        """Delete what a process of a query left beside the table that ended before it could do so itself."""
+        store, place = _file_system(self.uri, self._options), _staging(query)
+        with suppress(OSError):  # such as another process that does the same
+            if store.get_file_info(place).type is not fs.FileType.NotFound:
+                store.delete_dir(place)
 
     def _fitted(self, frame: DataFrame) -> DataFrame:
         """Cast rows to the types of the table, as MERGE on Spark would."""
@@ -390,6 +404,11 @@ def _file_system(uri: str, storage_options: Mapping[str, str]) -> fs.FileSystem:
     from deltalake.fs import DeltaStorageHandler
 
     return fs.PyFileSystem(DeltaStorageHandler(uri, dict(storage_options)))
+
+
+def _staging(query: str) -> str:
+    """Where the workers write for a query, below the table."""
+    return f"{_STAGING}/{query}"
 
 
 def _writer(

@@ -40,11 +40,22 @@ _TXN = "txn STRUCT<appId: STRING, version: BIGINT>"
 _LISTING_TASKS = "spark.databricks.delta.snapshotPartitions"
 _MOST_LISTING_TASKS = 50
 _SHUFFLE_TASKS = "spark.sql.shuffle.partitions"
+#: How settings begin that only Spark's writer follows.
+_OF_WRITERS = (
+    "spark.databricks.delta.properties.defaults.",
+    "spark.databricks.delta.autoCompact.",
+    "spark.databricks.delta.optimizeWrite.",
+)
 
 
 def lacking(spark: SparkSession) -> list[str]:
     """Return the settings that a session lacks for Delta Lake."""
     return [name for name, value in SETTINGS.items() if value not in (spark.conf.get(name, "") or "")]
+
+
+def sets_up_writes(spark: SparkSession) -> bool:
+    """Whether a session says what Spark's writer gives to new tables, or that it puts small files together."""
+    return any(name.startswith(_OF_WRITERS) for name in spark.conf.getAll)
 
 
 class SparkTable:
@@ -129,6 +140,9 @@ class SparkTable:
         """Whether a key has several rows."""
         assert self._table is not None  # noqa: S101 - the caller has looked
         return not self._table.groupBy(*map(quoted, key_columns)).count().where("count > 1").isEmpty()
+
+    def clean(self, query: str) -> None:
+        """Do nothing: Spark leaves only what VACUUM deletes."""
 
     def take_back(self, number: int, said: DeltaMark) -> None:
         """Delete a log's micro-batches from a number on."""

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from tablestream.base.calling import user_line
 from tablestream.base.extras import install_hint
 from tablestream.connectors.delta.by_delta_rs import FEW_ROWS, RsTable
-from tablestream.connectors.delta.by_spark import SETTINGS, SparkTable, lacking
+from tablestream.connectors.delta.by_spark import SETTINGS, SparkTable, lacking, sets_up_writes
 from tablestream.connectors.delta.marks import (
     DeltaMark,
     has_mark,
@@ -70,6 +70,7 @@ class DeltaSink(MarkingSink):
     mode: DeltaMode = "table"
     writer: DeltaWriter | None = None
     storage_options: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
+    few_rows: int = FEW_ROWS
 
     @property
     def target(self) -> str:
@@ -93,6 +94,12 @@ class DeltaSink(MarkingSink):
                 f" {'is' if len(lacks) == 1 else 'are'} not set for it.",
                 hint=f"{self._without_jars} Or stop the session, and create it with Delta's jars and both settings:\n"
                 f"{_SESSION}The extra tablestream[delta-spark] has the package; spark.jars takes jars that you have.",
+            )
+        if self.writer == "delta-rs" and self._uri(spark) is None:
+            raise ArgumentError(
+                f"delta-rs does not write to {self.path}.",
+                hint=f"{self._without_jars} Without writer=, Spark writes to {self.path}.",
+                where=user_line(),
             )
         check_writable(spark, self.path, f"The Delta table at {self.path} cannot be written")
 
@@ -140,7 +147,9 @@ class DeltaSink(MarkingSink):
             raise self._gone(spark)
         mark, found = self._found(spark, table, query_id)
         verdict = judged(found, micro_batch_id, self.moment, self.on_mismatch)
-        if verdict is not Verdict.DONE:
+        if verdict is Verdict.DONE:
+            table.clean(query_id)
+        else:
             settles = verdict is Verdict.SETTLE
             whole = settles and self.on_mismatch == "rebuild"
             app_id = usual_app_id(query_id) if mark is None else mark.app_id
@@ -153,7 +162,7 @@ class DeltaSink(MarkingSink):
         _WRITTEN.add(known)
 
     def _open(self, spark: SparkSession, output: StructType, rows: DataFrame | None = None) -> Table:
-        """Look at the table by Spark, or by delta-rs if that is wanted and can write to it.
+        """Look at the table by delta-rs if it can write to it, and otherwise by Spark.
 
         Parameters
         ----------
@@ -167,10 +176,10 @@ class DeltaSink(MarkingSink):
             return SparkTable(spark, self.path)
         table = RsTable(uri, self.storage_options or {})
         why = table.why_not(output)
-        if why is None:
-            table.has_few = rows is not None and rows.count() <= FEW_ROWS
+        if why is None and not (self._is_free(spark) and _suits_spark(spark, table)):
+            table.has_few = rows is not None and rows.count() <= self.few_rows
             return table
-        if self.writer == "delta-rs" or lacking(spark):
+        if why is not None and not self._is_free(spark):
             raise PlanError(
                 f"The Delta table at {seen_by_spark(spark, self.path)} {why}: delta-rs does not write it.",
                 hint=f"Give the session Delta Lake, with which Spark writes it:\n{_SESSION}",
@@ -184,15 +193,22 @@ class DeltaSink(MarkingSink):
             return f"{install_hint('delta')} It writes Delta tables without jars."
         return "delta-rs writes only to local paths without signs of patterns, and to the stores s3, gs and abfss."
 
+    def _is_free(self, spark: SparkSession) -> bool:
+        """Whether either can write: the user did not choose, and the session has Delta Lake."""
+        return self.writer is None and not lacking(spark)
+
     def _uri(self, spark: SparkSession) -> str | None:
         """The table's place for delta-rs; None if Spark writes to it."""
-        is_wanted = self.writer == "delta-rs" or self.storage_options is not None
-        if self.writer == "spark" or find_spec("deltalake") is None or not (is_wanted or lacking(spark)):
+        if self.writer == "spark" or find_spec("deltalake") is None:
             return None
-        place = Place.of(full_path(spark, self.path) or "")
+        place = Place.of(self.path)
+        if place.scheme not in _STORES:  # Spark need not know these
+            place = Place.of(full_path(spark, self.path) or "")
         if place.scheme == "file":
             # delta-rs takes some signs for patterns. Under Connect, Spark may run on another machine.
             return place.path if has_context(spark) and not _PATTERNS & {*place.path} else None
+        if self._is_free(spark) and self.storage_options is None:
+            return None  # the session may know how the store is opened, and delta-rs does not
         scheme = _STORES.get(place.scheme)
         return f"{scheme}://{place.host}{place.path}" if scheme else None
 
@@ -284,8 +300,9 @@ def to_delta(
         ``"changes"``: every change, appended with ``_change_type``, ``_timestamp`` and ``_order``.
     writer
         ``"delta-rs"`` (the package ``deltalake``) needs no jars and no settings, and merges a small micro-batch without
-        Spark's MERGE; ``"spark"`` needs a session with Delta Lake. Default: Spark if the session has Delta Lake and
-        no `storage_options` are given, otherwise delta-rs. Both write the same table, in turn if need be.
+        Spark's MERGE; ``"spark"`` needs a session with Delta Lake. Default: delta-rs where it can write, otherwise
+        Spark: without the package, at a place that only the session knows how to open, and for a table that asks for
+        what delta-rs does not do. Both write the same table, in turn if need be.
     storage_options
         For delta-rs, how an object store is opened, such as ``{"AWS_REGION": "eu-west-1"}``; also from the environment.
         The workers get them, and need the package ``deltalake`` for large micro-batches.
@@ -305,7 +322,8 @@ def to_delta(
     ------
     ArgumentError
         The mode is unknown, or the path is empty or contains a password. When the query starts: on a local master,
-        nothing can be created at a local path; Delta cannot have the names of the columns.
+        nothing can be created at a local path; Delta cannot have the names of the columns; delta-rs was chosen, and
+        does not know the place.
     SessionSettingError
         When the query starts: the session lacks Delta Lake.
     PlanError
@@ -328,8 +346,9 @@ def to_delta(
 
     A micro-batch without changes commits only its mark.
 
-    Before each commit Delta lists the table's files, in 50 tasks by default. Here it takes as many as the query's
-    shuffles have, and never more than 50. ``spark.databricks.delta.snapshotPartitions`` in the session overrides this.
+    Before each commit Spark's writer lists the table's files, in 50 tasks by default. Here it takes as many as the
+    query's shuffles have, and never more than 50. ``spark.databricks.delta.snapshotPartitions`` in the session overrides
+    this.
 
     Examples
     --------
@@ -355,6 +374,11 @@ def to_delta(
 
 _WRITTEN: set[tuple[str, str]] = set()
 """Queries and paths that this process has written: a table that is gone then had rows that nothing writes again."""
+
+
+def _suits_spark(spark: SparkSession, table: RsTable) -> bool:
+    """Whether a session or a table is set up for what only Spark's writer does."""
+    return sets_up_writes(spark) or table.is_kept_by_spark
 
 
 def _alter(spark: SparkSession, path: str) -> str:

@@ -43,6 +43,9 @@ class Table(History, Protocol):
     def merge(self, changes: DataFrame, key_columns: Sequence[str], said: DeltaMark) -> None:
         """Bring the table to the state after the last change of each key. A mark that is whole deletes other rows."""
 
+    def clean(self, query: str) -> None:
+        """Delete what a process of a query left beside the table that ended before it could do so itself."""
+
     def take_back(self, number: int, said: DeltaMark) -> None:
         """Delete a log's micro-batches from a number on. This may be a commit of its own, before the mark's."""
 
