@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import random
 import signal
@@ -22,7 +23,16 @@ import tablestream as ts
 from tests.faults.attempts import FAIL, SINKS, SLOW, STAGE
 from tests.faults.comparing import changes
 from tests.faults.processes import executors, kill_one, workers
-from tests.faults.victim import FULL_DISK, micro_batches, work_off, write_logs
+from tests.faults.victim import (
+    APPENDED,
+    CREATED,
+    FULL_DISK,
+    STAGED,
+    STANDS,
+    micro_batches,
+    work_off,
+    write_logs,
+)
 from tests.kafka.topics import Topics, by_key
 from tests.postgres.database import Database
 from tests.spark.change_logs import run
@@ -39,18 +49,17 @@ if TYPE_CHECKING:
     from tests.broker.postgres_server import PostgresServer
 
 MICRO_BATCHES = 6
+#: The Delta tables that Spark writes, and those that delta-rs writes.
+DELTA = ("table", "log", "rs_table", "rs_log")
 SECONDS = 1700  # before the test's own time is over, so that what the processes said is seen
 IN_MEMORY = "Chunks stay in memory, which may be slower"
-#: When drivers are killed: when there are so many files more, or when an SQL query has rows. Of a later micro-batch one
-#: table is merged then, and tasks have staged rows for the other.
-MOMENTS: tuple[int | str, ...] = (
-    2,
-    9,
-    """
+#: Has rows when one table of a later micro-batch is merged, and tasks have staged rows for the other.
+HALF_MERGED = """
     SELECT 1 FROM tablestream_marks HAVING count(*) = 2 AND min(micro_batch) < max(micro_batch)
     AND EXISTS (SELECT 1 FROM pg_class WHERE relname LIKE 'tablestream_stage%')
-    """,
-)
+    """
+#: When drivers are killed: when there are so many files more, when an SQL query has rows, or where they stand still.
+MOMENTS: tuple[int | str, ...] = (2, CREATED, HALF_MERGED, STAGED, APPENDED)
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads processes from /proc")
 
@@ -75,12 +84,13 @@ class Query:
         return self.topics.servers, self.topic, self.database.conninfo
 
     @contextmanager
-    def running(self, deployment: str) -> Iterator[subprocess.Popen[str]]:
+    def running(self, deployment: str, moment: int | str = 0) -> Iterator[subprocess.Popen[str]]:
         """Run it in a process of its own, which ends, with all that it started."""
+        stands = {STANDS: str(moment)} if moment in {CREATED, STAGED, APPENDED} else {}
         with subprocess.Popen(
             [sys.executable, "-m", "tests.faults.victim", deployment, *self.places],
             cwd=self.directory,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "src")))},
+            env=os.environ | stands | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "src")))},
             stdout=subprocess.DEVNULL,
             stderr=(self.directory / "errors.txt").open("a"),
             text=True,
@@ -96,24 +106,22 @@ class Query:
         return (self.directory / "errors.txt").read_text()
 
     def files(self) -> int:
-        """How many files there are, of rows or of Delta's logs."""
+        """How many files there are."""
         # Not with rglob: it fails where the writer takes a directory away, and os.walk passes over that.
-        walks = (
-            files
-            for name in ("sold", "amounts", "table", "log")
-            for _, _, files in os.walk(self.directory / name)
-        )
+        walks = (files for name in ("sold", "amounts") for _, _, files in os.walk(self.directory / name))
         return sum(not file.endswith(".crc") for files in walks for file in files)
 
     @contextmanager
     def waiting(self, moment: int | str) -> Iterator[Callable[[], bool]]:
-        """Tell when there are so many files more, or an SQL query has rows."""
+        """Tell when there are so many files more, an SQL query has rows, or the process stands still."""
         wanted = self.files() + moment if isinstance(moment, int) else 0
         with psycopg.connect(self.database.conninfo, autocommit=True) as connection:
 
             def happened() -> bool:
                 if isinstance(moment, int):
                     return self.files() >= wanted
+                if moment != HALF_MERGED:
+                    return (self.directory / moment).exists()
                 with suppress(psycopg.errors.UndefinedTable):
                     return connection.execute(moment.encode()).fetchone() is not None
                 return False
@@ -123,14 +131,21 @@ class Query:
     def contents(self, spark: SparkSession) -> dict[str, Any]:
         """All that a reader finds in the targets, and what made each version of the Delta tables."""
         found: dict[str, Any] = {"sold": changes(self.directory, "sold")}
-        for name, kind in {"amounts": "parquet", "table": "delta", "log": "delta"}.items():
+        for name in ("amounts", *DELTA):
+            kind = "delta" if name in DELTA else "parquet"
             rows = spark.read.format(kind).load(str(self.directory / name)).collect()
             found[name] = sorted(
                 repr(row.asDict(recursive=True)).replace(str(self.directory), "") for row in rows
             )
-        for name in ("table", "log"):
+        for name in DELTA:
             history = spark.sql(f"DESCRIBE HISTORY delta.`{self.directory / name}`").collect()
-            found[f"{name} versions"] = [row["operation"] for row in history]
+            found[f"{name} versions"] = len(history)
+            found[f"{name} micro-batches"] = [
+                json.loads(row["userMetadata"])["tablestream"]["micro_batch"]
+                for row in history
+                if row["userMetadata"]
+            ]
+        found["left beside"] = [str(one) for one in self.directory.glob("rs_*/_tablestream/**/*.parquet")]
         found |= {name: self.database.rows(f"TABLE {name}") for name in ("small", "large")}
         found["marks"] = {row[2] for row in self.database.rows("TABLE tablestream_marks")}
         found["stages"] = self.database.stages()
@@ -179,7 +194,10 @@ def undisturbed(make: Callable[[str], Query], delta_spark: SparkSession) -> tupl
     assert contents["topic"] == by_key(query.topics.read(query.topic))
     assert contents["small"] == contents["large"] != []
     assert contents["marks"] == {MICRO_BATCHES - 1}
-    assert contents["stages"] == []
+    assert contents["stages"] == contents["left beside"] == []
+    assert contents["table"] == contents["rs_table"]
+    for name in DELTA:
+        assert contents[f"{name} micro-batches"] == [*range(MICRO_BATCHES)][::-1]
     return query, contents
 
 
@@ -204,12 +222,12 @@ def test_what_happens_to_processes_and_tasks_does_not_show(
 ) -> None:
     """Workers and the driver are killed; tasks fail, and are slow until others run beside them; executors are killed.
 
-    The first driver is killed before and behind commits of Delta's. The Python workers of the first start find every
-    disk full for the cache.
+    Drivers are killed before and behind commits of Delta's, by Spark and by delta-rs, and where delta-rs has made a
+    table without rows. The Python workers of the first start find every disk full for the cache.
     """
     query, rng, killed = make("disturbed"), random.Random(3), 0
     for number, moment in enumerate(MOMENTS):
-        with query.running(LOCAL if number else FULL_DISK) as process:
+        with query.running(LOCAL if number else FULL_DISK, moment) as process:
             killed += kill_until(query, process, rng, moment)
         if number == 0:
             assert not list((query.directory / "cache").iterdir())

@@ -2,7 +2,8 @@
 
 ``python -m tests.faults.victim DEPLOYMENT SERVERS TOPIC CONNINFO`` works off the change logs in the current directory,
 a file a micro-batch, from where its checkpoint has it. The changes are those of a join by foreign key and of groups.
-On a cluster tasks fail in the first new micro-batch, and stand still in the next one (`tests.faults.attempts`).
+On a cluster tasks fail in the first new micro-batch, and stand still in the next one (`tests.faults.attempts`). The
+process itself stands still where the variable `STANDS` of its environment says.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ import os
 import random
 import shutil
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import deltalake
+from deltalake.table import TableMerger
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -25,12 +29,20 @@ from tests.spark.change_logs import START, ChangeLog, run
 from tests.spark.deployment import STANDALONE, configured, session
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tablestream.spark.runner import OutputRequest
 
 ORDERS = "id int, customer string, amount int, deleted boolean, ts bigint"
 CUSTOMERS = "code string, name string, ts bigint"
 
 
+#: The variable with one of the places where a process can stand still, until it is killed.
+STANDS = "VICTIM_STANDS"
+#: A table is there, without its first rows; rows are beside it, and not in it; they are in it, and still beside it.
+CREATED, STAGED, APPENDED = "created", "staged", "appended"
+#: Longer than a test takes.
+SECONDS = 3600
 #: On this machine, whose workers cannot write a byte to any disk.
 FULL_DISK = "full disk"
 
@@ -94,11 +106,20 @@ def work_off(spark: SparkSession, directory: Path, *places: str, checkpoint: str
 def further(
     sold: ts.Table, amounts: ts.Table, directory: Path, servers: str, topic: str, conninfo: str
 ) -> list[OutputRequest]:
-    """Every other kind of target; PostgreSQL's tables once by way of the driver, and once by staging tables."""
+    """Every other kind of target; PostgreSQL's tables once by way of the driver, and once by staging tables.
+
+    What delta-rs writes comes by way of files beside its tables.
+    """
     small, large = (ts.to_postgres(name, conninfo, create=True) for name in ("small", "large"))
+    by_rs = {
+        "rs_table": ts.to_delta(directory / "rs_table", writer="delta-rs"),
+        "rs_log": ts.to_delta(directory / "rs_log", mode="changes", writer="delta-rs"),
+    }
     return [
-        sold.to(ts.to_delta(directory / "table"), name="table"),
-        amounts.to(ts.to_delta(directory / "log", mode="changes"), name="log"),
+        sold.to(ts.to_delta(directory / "table", writer="spark"), name="table"),
+        amounts.to(ts.to_delta(directory / "log", mode="changes", writer="spark"), name="log"),
+        sold.to(replace(by_rs["rs_table"], few_rows=0), name="rs_table"),
+        amounts.to(replace(by_rs["rs_log"], few_rows=0), name="rs_log"),
         sold.to(ts.to_kafka(topic, bootstrap_servers=servers), name="topic"),
         sold.to(small, name="small"),
         sold.to(replace(large, inline_bytes=0), name="large"),
@@ -108,6 +129,24 @@ def further(
 def micro_batches(directory: Path) -> int:
     """How many micro-batches a query has begun."""
     return sum(file.name.isdigit() for file in (directory / "checkpoint" / "offsets").iterdir())
+
+
+def stand_still(where: str, here: Path) -> None:
+    """Let the process stand still before or behind a call of delta-rs, and tell it by a file of that name."""
+    owner, name, is_before = {
+        CREATED: (deltalake.DeltaTable, "create", False),
+        STAGED: (TableMerger, "execute", True),
+        APPENDED: (deltalake, "write_deltalake", False),
+    }[where]
+    call: Callable[..., Any] = getattr(owner, name)
+
+    def standing(*given: Any, **named: Any) -> Any:
+        if not is_before:
+            call(*given, **named)
+        (here / where).touch()
+        time.sleep(SECONDS)
+
+    setattr(owner, name, standing)
 
 
 def full_disk(directory: Path) -> str:
@@ -124,6 +163,8 @@ def main(deployment: str, *places: str) -> None:
     os.environ["TABLESTREAM_CACHE_DIR"] = str(here / "cache")
     scratch = here / f"scratch-{os.getpid()}"
     scratch.mkdir()
+    if STANDS in os.environ:
+        stand_still(os.environ[STANDS], here)
     if deployment == STANDALONE:
         disturb_all(micro_batches(here), here / "marks")
         with session(STANDALONE, scratch, DELTA_SETTINGS | SPECULATION) as spark:
