@@ -76,15 +76,14 @@ def ratios_of(runs: dict[str, Run]) -> list[Ratio]:
         ("delta-table", "into a Delta table", 0.6),
     ):
         ratio.add(f"{name} / into nothing, steady", (target, "steady_rate"), steady, least)
-    by_hand = ("delta-merges", "steady_rate"), ("delta-merges", "small_seconds")
-    ratio.add("Delta table / MERGE by hand, steady", ("delta-table", "steady_rate"), by_hand[0], 2.0)
-    ratio.add(
-        "Delta table / MERGE by hand, small micro-batch, seconds",
-        ("delta-table", "small_seconds"),
-        by_hand[1],
-        0.5,
-        at_most=True,
-    )
+    table = ("delta-table", "steady_rate"), ("delta-table", "small_seconds")
+    for hand, words in (("delta-merges", "MERGE"), ("delta-rs-by-hand", "delta-rs")):
+        ratio.add(f"Delta table / {words} by hand, steady", table[0], (hand, "steady_rate"), 2.0)
+        name = f"Delta table / {words} by hand, small micro-batch, seconds"
+        ratio.add(name, table[1], (hand, "small_seconds"), 0.5, at_most=True)
+    for other, words in (("delta-table-spark", "by Spark"), ("every", "into nothing")):
+        name = f"Delta table / {words}, small micro-batch, seconds"
+        ratio.add(name, table[1], (other, "small_seconds"), 2.0 if other == "every" else 0.5, at_most=True)
     for figure, words, least in (("rate", "changes/s", 3), ("output_rate", "outputs/s", 12)):
         for prefix, when in (("", ""), ("steady_", ", steady")):
             sides = ("kafka", f"{prefix}{figure}"), ("kafka-streams", f"{prefix}{figure}")

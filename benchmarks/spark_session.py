@@ -30,7 +30,10 @@ SETTINGS = {
 }
 #: For the contestants that write a Delta table.
 DELTA_SETTINGS = {"spark.sql.extensions": EXTENSION, "spark.sql.catalog.spark_catalog": CATALOG}
-_DELTA = {"delta-log", "delta-table", "delta-merges", "kafka-delta", "debezium"}
+_DELTA = {"delta-log", "delta-table", "delta-table-spark", "delta-rs-by-hand", "delta-merges"} | {
+    "kafka-delta",
+    "debezium",
+}
 
 
 def spark_session(task: Task) -> SparkSession:

@@ -44,6 +44,8 @@ CONTESTANTS = {
     "files": ("targets", "files", "tablestream, every change, as Parquet files"),
     "delta-log": ("targets", "delta_log", "tablestream, every change, as a Delta log"),
     "delta-table": ("targets", "delta_table", "tablestream, the join as a Delta table"),
+    "delta-table-spark": ("targets", "delta_table_by_spark", "tablestream, the same written by Spark"),
+    "delta-rs-by-hand": ("merges", "by_delta_rs", "the same table by hand: foreachBatch with delta-rs"),
     "delta-merges": ("merges", "by_hand", "the same table by hand: foreachBatch with MERGE"),
     "kafka": ("kafka", "every_change", "tablestream, every change, from topics to a topic"),
     "kafka-streams": ("kafka_streams", "every_change", "Kafka Streams, the same join of the same topics"),

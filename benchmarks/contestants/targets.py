@@ -1,6 +1,6 @@
 """The library's join into the targets that people keep: Parquet files, a Delta log, a maintained Delta table.
 
-After the small micro-batches, each Delta target shows what Delta itself takes for as few rows: the last changes are
+After the small micro-batches, a Delta target shows what Delta for Spark takes for as few rows: the last changes are
 appended, or merged, once more, without a streaming query around them.
 """
 
@@ -49,8 +49,15 @@ def delta_log(spark: SparkSession, task: Task) -> Run:
 
 
 def delta_table(spark: SparkSession, task: Task) -> Run:
-    """The join as a Delta table with one row per key."""
+    """The join as a Delta table with one row per key, which delta-rs writes."""
     run = _kept(spark, task, ts.to_delta(target_of(task)))
+    run.facts = fingerprint(spark, task)
+    return run
+
+
+def delta_table_by_spark(spark: SparkSession, task: Task) -> Run:
+    """The same, which Spark writes."""
+    run = _kept(spark, task, ts.to_delta(target_of(task), writer="spark"))
     table = spark.read.format("delta").load(str(target_of(task)))
     run.facts = fingerprint(spark, task)
     few = table.limit(SMALL_ITEM_CHANGES).localCheckpoint()
