@@ -165,6 +165,9 @@ def test_without_a_choice_delta_rs_writes_unless_only_spark_can_or_is_set_up_to(
     assert "delta-rs" in by_rs
     assert by_rs not in written(delta_spark, keeps)
     assert by_rs not in written(session, tmp_path / "feeds")
+    small = replace(to_delta(tmp_path / "table"), most_bytes=1).keyed_by(KEY)
+    small.write(changes(delta_spark, 2, (1, "a", "x")), 2, "q", "out")
+    assert len(engines(delta_spark, small)) == 2
     monkeypatch.setattr(delta, "find_spec", lambda _: None)
     assert by_rs not in written(delta_spark, tmp_path / "without")
 

@@ -236,6 +236,14 @@ class RsTable:
         said = {} if self._table is None else self._table.metadata().configuration
         return any(name.lower().startswith(_KEPT) for name in said)
 
+    @property
+    def size_bytes(self) -> int:
+        """The size of its files."""
+        if self._table is None:
+            return 0
+        files = pa.table(self._table.get_add_actions())
+        return sum(files.column("size_bytes").to_pylist())
+
     def _create(self, columns: pa.Schema) -> None:
         """Create the table without rows: only where a table is, delta-rs refuses the second of two equal marks."""
         from deltalake import DeltaTable

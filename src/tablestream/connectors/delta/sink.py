@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 DeltaMode = Literal["table", "changes"]
 DeltaWriter = Literal["delta-rs", "spark"]
 
+#: Up to so many bytes a table is merged on the driver, unless the user says who writes.
+MOST_BYTES = 2**30
 #: Signs in a local path that delta-rs does not take.
 _PATTERNS = frozenset("[]|^\\*")
 #: How delta-rs calls the stores that Hadoop has a file system for.
@@ -71,6 +73,7 @@ class DeltaSink(MarkingSink):
     writer: DeltaWriter | None = None
     storage_options: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
     few_rows: int = FEW_ROWS
+    most_bytes: int = MOST_BYTES
 
     @property
     def target(self) -> str:
@@ -176,7 +179,7 @@ class DeltaSink(MarkingSink):
             return SparkTable(spark, self.path)
         table = RsTable(uri, self.storage_options or {})
         why = table.why_not(output)
-        if why is None and not (self._is_free(spark) and _suits_spark(spark, table)):
+        if why is None and not (self._is_free(spark) and self._suits_spark(spark, table)):
             table.has_few = rows is not None and rows.count() <= self.few_rows
             return table
         if why is not None and not self._is_free(spark):
@@ -192,6 +195,11 @@ class DeltaSink(MarkingSink):
         if find_spec("deltalake") is None:
             return f"{install_hint('delta')} It writes Delta tables without jars."
         return "delta-rs writes only to local paths without signs of patterns, and to the stores s3, gs and abfss."
+
+    def _suits_spark(self, spark: SparkSession, table: RsTable) -> bool:
+        """Whether only Spark does what a session or a table is set up for, or the table is large for one machine."""
+        is_large = self.mode == "table" and table.size_bytes > self.most_bytes
+        return is_large or sets_up_writes(spark) or table.is_kept_by_spark
 
     def _is_free(self, spark: SparkSession) -> bool:
         """Whether either can write: the user did not choose, and the session has Delta Lake."""
@@ -302,7 +310,8 @@ def to_delta(
         ``"delta-rs"`` (the package ``deltalake``) needs no jars and no settings, and merges a small micro-batch without
         Spark's MERGE; ``"spark"`` needs a session with Delta Lake. Default: delta-rs where it can write, otherwise
         Spark: without the package, at a place that only the session knows how to open, and for a table that asks for
-        what delta-rs does not do. Both write the same table, in turn if need be.
+        what delta-rs does not do, or is maintained and larger than 1 GiB. Both write the same table, in turn if need
+        be.
     storage_options
         For delta-rs, how an object store is opened, such as ``{"AWS_REGION": "eu-west-1"}``; also from the environment.
         The workers get them, and need the package ``deltalake`` for large micro-batches.
@@ -347,8 +356,8 @@ def to_delta(
     A micro-batch without changes commits only its mark.
 
     Before each commit Spark's writer lists the table's files, in 50 tasks by default. Here it takes as many as the
-    query's shuffles have, and never more than 50. ``spark.databricks.delta.snapshotPartitions`` in the session overrides
-    this.
+    query's shuffles have, and never more than 50. ``spark.databricks.delta.snapshotPartitions`` in the session
+    overrides this.
 
     Examples
     --------
@@ -374,11 +383,6 @@ def to_delta(
 
 _WRITTEN: set[tuple[str, str]] = set()
 """Queries and paths that this process has written: a table that is gone then had rows that nothing writes again."""
-
-
-def _suits_spark(spark: SparkSession, table: RsTable) -> bool:
-    """Whether a session or a table is set up for what only Spark's writer does."""
-    return sets_up_writes(spark) or table.is_kept_by_spark
 
 
 def _alter(spark: SparkSession, path: str) -> str:
