@@ -76,7 +76,7 @@ class Restored:
             )
         assert isinstance(sink, MarkedSink)
         try:
-            sink.at(self.moment()).settle(self.spark, None, None)  # type: ignore[arg-type]
+            sink.at(self.moment()).settle(self.spark, T.StructType(), None)  # type: ignore[arg-type]
         except TargetError as error:
             return error.reason
         return ""
