@@ -1,7 +1,8 @@
 """What all tests share: one local Spark session, marks that follow from fixtures, and Hypothesis' profiles.
 
-Only a test that asks for the fixture ``spark`` starts the session. Such tests run last in one process, and first when
-several processes share the tests: what is left at the end is then short, and no process waits for another.
+Only a test that asks for the fixture ``spark`` starts the session. Tests with Spark or servers run last in one process,
+and first when several processes share the tests: what is left at the end is then short, and no process waits for
+another.
 """
 
 from __future__ import annotations
@@ -149,10 +150,15 @@ def marks(item: pytest.Item) -> Iterator[str]:
 
 
 def place(item: pytest.Item) -> int:
-    """Give a test's place in the order of one process: plain tests, those with Spark, and of these the longest."""
-    if not needs_spark(item):
-        return 0
-    return 2 if any(item.get_closest_marker(mark) for mark in ("faults", "slow")) else 1
+    """Give a test's place in the order of one process, the longest last.
+
+    Plain tests, what is slow without Spark, tests with Spark or servers, and of these the longest. Marks decide, so
+    that a test whose programs start Spark or servers themselves is among those.
+    """
+    marked = {mark.name for mark in item.iter_markers()}
+    if marked & {"spark", "broker", "faults"}:
+        return 3 if marked & {"faults", "slow"} else 2
+    return int("slow" in marked)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from tests.conftest import place
 from tests.machine import GB, processes
 from tests.marks import quick_each, quick_first, repeat
 
@@ -40,6 +43,28 @@ def test_processes_follow_the_cores_and_have_memory_for_their_sessions(
     cores: int, memory: int, wanted: int
 ) -> None:
     assert processes(cores, memory * GB) == wanted
+
+
+@pytest.mark.parametrize(
+    ("shorter", "longer"),
+    [
+        ("", "slow"),
+        ("slow exhaustive", "spark"),
+        ("slow", "broker"),
+        ("spark", "spark slow"),
+        ("broker", "faults"),
+    ],
+)
+def test_what_takes_longer_goes_out_before_what_is_short(shorter: str, longer: str) -> None:
+    """The marks say it, so programs that start Spark themselves are not left for the end."""
+
+    def of(names: str) -> int:
+        item = SimpleNamespace(
+            iter_markers=lambda: (getattr(pytest.mark, name).mark for name in names.split())
+        )
+        return place(cast("pytest.Item", item))
+
+    assert of(shorter) < of(longer)
 
 
 def test_each_command_runs_what_the_one_before_it_runs() -> None:
