@@ -51,7 +51,11 @@ class Target:
         return sum('"txn"' in path.read_text() for path in Path(self.sink.path, "_delta_log").glob("*.json"))
 
 
-@pytest.fixture(params=["delta-rs", "spark"])
+#: What both writers do in the same way is shown with one of them before `make test-all`, but for these.
+BOTH = pytest.mark.parametrize("writer", ["delta-rs", "spark"], indirect=True)
+
+
+@pytest.fixture(params=quick_first(["delta-rs", "spark"]))
 def writer(request: pytest.FixtureRequest) -> DeltaWriter:
     chosen: DeltaWriter = request.param
     return chosen
@@ -62,6 +66,7 @@ def table(delta_spark: SparkSession, tmp_path: Path, writer: DeltaWriter) -> Tar
     return Target(delta_spark, to_delta(tmp_path / "table", writer=writer))
 
 
+@BOTH
 def test_table_is_made_changed_and_deleted_from(table: Target) -> None:
     table.write(changes(table.spark, 0, (1, "a", "x"), (2, "b", "y"), (3, "c", None)), 0)
     assert table.rows() == [(1, "a", "x"), (2, "b", "y")]
@@ -69,6 +74,7 @@ def test_table_is_made_changed_and_deleted_from(table: Target) -> None:
     assert table.rows() == [(1, "a", "x2"), (4, "d", "new")]
 
 
+@BOTH
 def test_last_change_of_a_key_wins_by_order(table: Target) -> None:
     first = ((1, "a", "old"), (1, "a", None), (2, "b", "x"), (1, "a", "last"), (2, "b", None))
     table.write(changes(table.spark, 0, *first).orderBy(F.col("_order").desc()), 0)
@@ -78,12 +84,14 @@ def test_last_change_of_a_key_wins_by_order(table: Target) -> None:
     assert table.rows() == [(1, "a", "again"), (2, "b", "z")]
 
 
+@BOTH
 def test_null_is_a_key_like_any_other(table: Target) -> None:
     table.write(changes(table.spark, 0, (None, "a", "x"), (1, None, "y"), (None, None, "z")), 0)
     table.write(changes(table.spark, 1, (None, "a", "x2"), (1, None, None), (None, None, "z2")), 1)
     assert table.rows() == [(None, "a", "x2"), (None, None, "z2")]
 
 
+@BOTH
 def test_replayed_micro_batch_is_skipped(table: Target) -> None:
     zero = changes(table.spark, 0, (1, "a", "x"))
     one = changes(table.spark, 1, (1, "a", None), (2, "b", "y"))
@@ -136,6 +144,7 @@ def test_table_made_by_the_user_keeps_its_other_columns(table: Target) -> None:
     assert table.rows() == [(None, "x", 1, "a")]
 
 
+@BOTH
 def test_table_without_a_column_is_refused(table: Target) -> None:
     table.spark.createDataFrame([], "k1 INT, `k.2` STRING").write.format("delta").save(table.sink.path)
     with pytest.raises(PlanError, match="no column 'v'") as refused:
@@ -326,6 +335,7 @@ def test_nested_values_and_non_null_columns(table: Target) -> None:
     assert [row[0] for row in table.rows()] == [1, None]
 
 
+@BOTH
 def test_settings_are_left_as_they_were(table: Target) -> None:
     table.write(changes(table.spark, 0, (1, "a", "x")), 0)
     table.write(changes(table.spark, 1, (1, "a", "y")), 1)

@@ -63,6 +63,7 @@ class Vandal(threading.Thread):
         self.join()
 
 
+@pytest.mark.exhaustive  # without Spark, `tests/simulation` damages the cache in each of these ways
 def test_damage_to_the_cache_two_queries_in_it_and_a_moved_checkpoint_do_not_show(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
