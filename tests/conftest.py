@@ -94,7 +94,7 @@ DELTA_SETTINGS = {
     "spark.jars": ",".join(JARS),
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "1",
 }
 
 #: For the shared session. Spark's default asks the program `readlink` four times for each file that it renames. The
@@ -103,6 +103,15 @@ FEWER_PROCESSES = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
+}
+
+#: For the shared session, whose queries are small: Spark compiles Java for each expression of each query, and plans a
+#: query anew behind each shuffle. A test has both as users do if it asks for `as_users_have_it`, as those of smoke, all
+#: types and rows that fail do; and so have the sessions of other processes: bare ones, clusters, kills, programs.
+LESS_WORK = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
 }
 
 settings.register_profile(
@@ -184,7 +193,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         pytest.fail("a test started a Spark session without asking for the fixture `spark`")
     builder = SparkSession.builder.master("local[2]").appName("tablestream tests")
     builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-    long = {"spark.driver.extraJavaOptions": LONG_SESSION} | FEWER_PROCESSES
+    long = {"spark.driver.extraJavaOptions": LONG_SESSION} | FEWER_PROCESSES | LESS_WORK
     for name, value in (SPARK_SETTINGS | long | (DELTA_SETTINGS if JARS else {})).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
@@ -193,6 +202,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         yield session
     finally:
         session.stop()
+
+
+@pytest.fixture
+def as_users_have_it(spark: SparkSession) -> Iterator[None]:
+    """Let the shared session compile expressions and adapt plans, as Spark does by default."""
+    for name in LESS_WORK:
+        spark.conf.unset(name)
+    yield
+    for name, value in LESS_WORK.items():
+        spark.conf.set(name, value)
 
 
 @pytest.fixture(scope="session")

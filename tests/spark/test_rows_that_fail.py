@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from tablestream.spark.options import FailedRow, OnError
 
+pytestmark = pytest.mark.usefixtures("as_users_have_it")
+
 
 def texts(spark: SparkSession, **said: Any) -> ts.Table:
     return ts.table(frame(spark, "id int, txt string, n int"), "id", name="texts", **said)

@@ -10,6 +10,7 @@ from itertools import zip_longest
 from math import inf, nan
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.usefixtures("as_users_have_it")
 
 #: PySpark cannot show a timestamp of the first day of year 1 as Python's datetime.
 FIRST, LAST = datetime(1, 1, 2), datetime(9999, 12, 31, 23, 59, 59, 999999)
