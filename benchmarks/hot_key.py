@@ -25,7 +25,7 @@ from tablestream.runtime.measures import Counts
 from tablestream.runtime.rounds import Port, Round
 from tablestream.runtime.run_round import run_round
 from tablestream.spark import blobs
-from tablestream.spark.inbox import PackedInbox
+from tablestream.spark.round_worker import PackedInbox
 from tablestream.state.cache import MemoryCache
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, TIME
 from tablestream.state.shard import ShardState
