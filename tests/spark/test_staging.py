@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow.fs import LocalFileSystem
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructType
 
@@ -15,9 +16,9 @@ import tablestream as ts
 from tablestream.connectors import small_texts
 from tablestream.connectors.files import batches
 from tablestream.connectors.files import sink as module
-from tablestream.connectors.files.parquet_file import ParquetFile, spark_schema
 from tablestream.connectors.files.sink import FileSink, ParquetStage, WriteFormat
 from tablestream.connectors.marks import Moment
+from tablestream.connectors.parquet_file import ParquetFile, spark_schema
 from tablestream.spark import staging
 from tablestream.spark.staging import Staged
 
@@ -243,7 +244,7 @@ def test_what_an_attempt_at_an_earlier_micro_batch_left_goes_with_the_next(log: 
 
 
 def test_many_rows_are_written_in_large_row_groups(tmp_path: Path) -> None:
-    file = ParquetFile(tmp_path, spark_schema(SCHEMA, COLUMNS), "snappy")
+    file = ParquetFile(LocalFileSystem(), str(tmp_path), spark_schema(SCHEMA, COLUMNS))
     for _ in range(50):
         file.add(pa.table({"v": range(10_000)}, SCHEMA))
     metadata = pq.read_metadata(tmp_path / file.close())

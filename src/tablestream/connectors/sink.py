@@ -121,7 +121,10 @@ class StagedFiles(Protocol):
     """What a worker writes in one task, where no reader looks."""
 
     def add(self, rows: pa.Table) -> None:
-        """Write rows."""
+        """Write changes; those of a key come in their order."""
+
+    def end_keys(self) -> None:
+        """Hear that all changes have come of the keys that were added; it may not be called."""
 
     def close(self) -> str:
         """End what was written, and return what `StagedSink.commit` needs to know of it."""

@@ -265,6 +265,7 @@ class OutputUnpacker:
                     files[to.number] = to.stage.open(self._number)
                 for changes in to.shown.tables(self._ordered(to.shown.opened, frames)):
                     files[to.number].add(changes)
+                files[to.number].end_keys()
 
     def _ordered(self, one: Opened, frames: list[pl.DataFrame]) -> pl.DataFrame:
         """Messages in the total order, with their place."""

@@ -20,6 +20,7 @@ a type that Delta or Arrow lacks                       yes
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -181,28 +182,80 @@ class RsTable:
 
     def merge(self, changes: DataFrame, key_columns: Sequence[str], said: DeltaMark) -> None:
         """Bring the table to the state after the last changes of keys. A mark that is whole deletes all other rows."""
+        with self._source(changes, said.query, key_columns) as source:
+            self._merge(source, changes.columns, key_columns, said)
+
+    def _merge(
+        self, source: Any, columns: Sequence[str], key_columns: Sequence[str], said: DeltaMark
+    ) -> None:
+        """Merge one change per key, whose columns are called as `short_names` says."""
         assert self._table is not None  # noqa: S101 - the caller has looked
-        stored = [name for name in changes.columns if name not in CHANGE_COLUMNS]
-        names = {name: f"c{number}" for number, name in enumerate(stored)}
+        names = short_names(columns)
         given = {quoted(name): f"c.{short}" for name, short in names.items()}
         on = " AND ".join(f"(t.{quoted(one)} IS NOT DISTINCT FROM c.{names[one]})" for one in key_columns)
         values = {column: value for column, value in given.items() if column not in map(quoted, key_columns)}
         before = self._table.version()
-        with self._source(changes, said.query, key_columns) as source:
-            merge = self._table.merge(
-                source,
-                on,
-                source_alias="c",
-                target_alias="t",
-                writer_properties=self._statistics(),
-                commit_properties=_properties(said),
-            ).when_matched_delete(f"c.{CHANGE_TYPE} = 'delete'")
-            if values:
-                merge = merge.when_matched_update(values)
-            merge = merge.when_not_matched_insert(given, f"c.{CHANGE_TYPE} <> 'delete'")
-            (merge.when_not_matched_by_source_delete() if said.whole else merge).execute()
+        merge = self._table.merge(
+            source,
+            on,
+            source_alias="c",
+            target_alias="t",
+            writer_properties=self._statistics(),
+            commit_properties=_properties(said),
+        ).when_matched_delete(f"c.{CHANGE_TYPE} = 'delete'")
+        if values:
+            merge = merge.when_matched_update(values)
+        merge = merge.when_not_matched_insert(given, f"c.{CHANGE_TYPE} <> 'delete'")
+        (merge.when_not_matched_by_source_delete() if said.whole else merge).execute()
         if self._table.version() == before:  # delta-rs commits nothing if nothing changes
-            self.mark(changes.schema, said)
+            self.mark(T.StructType(), said)
+
+    def add_files(self, columns: T.StructType, files: Sequence[Mapping[str, Any]], said: DeltaMark) -> None:
+        """Commit files that the workers wrote in their place: names, sizes and statistics."""
+        from deltalake.transaction import AddAction, RemoveAction
+
+        if self._table is None:
+            self._create(_arrow_schema(columns))
+        assert self._table is not None  # noqa: S101 - it is there now
+        now_ms = time.time_ns() // 1_000_000
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(one["path"], one["bytes"], {}, now_ms, True, one["statistics"]) for one in files
+        ]
+        schema = self._table.schema()
+        mode = "overwrite" if said.whole else "append"
+        self._table.create_write_transaction(actions, mode, schema, commit_properties=_properties(said))
+
+    def merge_files(
+        self, columns: T.StructType, files: Sequence[str], key_columns: Sequence[str], said: DeltaMark
+    ) -> None:
+        """Bring the table to the state after the changes, one per key, in files that the workers wrote beside it.
+
+        Their columns are called as `short_names` says. A table without rows is created, or filled, by an append.
+        """
+        names = short_names(columns.names)
+        kinds = {one.name: one.type for one in _arrow_schema(columns)}
+        schema = pa.schema(
+            [*((short, kinds[name]) for name, short in names.items()), (CHANGE_TYPE, pa.string())]
+        )
+        store = file_system(self.uri, self._options)
+        changes = ds.dataset(list(files), schema=schema, format="parquet", filesystem=store)
+        if self._table is not None and (said.whole or self._table.file_uris()):
+            self._merge(changes.scanner().to_reader(), columns.names, key_columns, said)
+            return
+        rows = changes.scanner(columns=list(names.values()), filter=ds.field(CHANGE_TYPE) != "delete")
+        self._write(_under_names(rows.to_reader(), list(names)), said)
+
+    def why_not_files(self, output: T.StructType) -> str | None:
+        """Say why the workers cannot write what is appended or merged; None if they can."""
+        if self._table is None or self.columns is None:
+            return None
+        if self._table.metadata().partition_columns:
+            return "has partitions"
+        there = {one.name: one for one in self.columns}
+        if any(not one.nullable for one in self.columns):
+            return "has a column that cannot be null"
+        wrong = [one.name for one in output if one.name not in there or not _is_same(one, there[one.name])]
+        return f"has no column {wrong[0]!r} of this type" if wrong else None
 
     def has_twice(self, key_columns: Sequence[str]) -> bool:
         """Whether a key has several rows."""
@@ -295,7 +348,7 @@ class RsTable:
         """Let the workers write rows as files, and stream these. Their columns are c0, c1, ..."""
         # PySpark does not find a column whose name has a dot.
         named = rows.toDF(*(f"c{number}" for number, _ in enumerate(rows.columns)))
-        schema, store = _arrow_schema(named.schema), _file_system(self.uri, self._options)
+        schema, store = _arrow_schema(named.schema), file_system(self.uri, self._options)
         self.clean(query)
         place = f"{_staging(query)}/{uuid.uuid4().hex}"
         store.create_dir(place)
@@ -311,7 +364,7 @@ class RsTable:
 
     def clean(self, query: str) -> None:
         """Delete what a process of a query left beside the table that ended before it could do so itself."""
-        store, place = _file_system(self.uri, self._options), _staging(query)
+        store, place = file_system(self.uri, self._options), _staging(query)
         with suppress(OSError):  # such as another process that does the same
             if store.get_file_info(place).type is not fs.FileType.NotFound:
                 store.delete_dir(place)
@@ -333,6 +386,17 @@ class RsTable:
             [T.StructField(one.name, kinds.get(one.name, one.dataType)) for one in rows.schema]
         )
         return rows if _arrow_schema(wanted) == _arrow_schema(rows.schema) else rows.to(_nullable(wanted))
+
+
+def _is_same(one: T.StructField, other: T.StructField) -> bool:
+    """Whether two columns have one type, but for what can be null."""
+    return bool(_arrow_schema(T.StructType([one])) == _arrow_schema(T.StructType([other])))
+
+
+def short_names(columns: Iterable[str]) -> dict[str, str]:
+    """Return the names c0, c1, ... of the columns of key and value, which no sign in a name disturbs."""
+    stored = (name for name in columns if name not in CHANGE_COLUMNS)
+    return {name: f"c{number}" for number, name in enumerate(stored)}
 
 
 def _last_in_memory(changes: pa.Table, key_columns: Sequence[str]) -> pa.Table:
@@ -405,7 +469,7 @@ def _properties(said: DeltaMark) -> CommitProperties:
     )
 
 
-def _file_system(uri: str, storage_options: Mapping[str, str]) -> fs.FileSystem:
+def file_system(uri: str, storage_options: Mapping[str, str]) -> fs.FileSystem:
     """The files below a table's place."""
     if "://" not in uri:
         return fs.SubTreeFileSystem(uri, fs.LocalFileSystem())
@@ -431,7 +495,7 @@ def _writer(
             return
         name = f"{place}/{uuid.uuid4().hex}.parquet"
         with (
-            _file_system(uri, storage_options).open_output_stream(name) as file,
+            file_system(uri, storage_options).open_output_stream(name) as file,
             pq.ParquetWriter(file, schema) as writer,
         ):
             for group in chain((first,), groups):

@@ -23,6 +23,7 @@ from tablestream.connectors.delta.marks import (
     usual_app_id,
 )
 from tablestream.connectors.delta.names import why_refused
+from tablestream.connectors.delta.staged import LogStage, TableStage
 from tablestream.connectors.delta.table import last_changes
 from tablestream.connectors.delta.types import misfits
 from tablestream.connectors.marks import (
@@ -43,10 +44,12 @@ from tablestream.errors import ArgumentError, PlanError, SessionSettingError, Ta
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from tablestream.base.type_lattice import Misfit
     from tablestream.connectors.delta.table import Table
+    from tablestream.connectors.sink import Stage
 
 DeltaMode = Literal["table", "changes"]
 DeltaWriter = Literal["delta-rs", "spark"]
@@ -144,25 +147,68 @@ class DeltaSink(MarkingSink):
 
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (it may change; the target may not)
         """Write one micro-batch in one Delta transaction that carries its mark."""
-        spark, known = changes.sparkSession, (query_id, self.path)
+        spark = changes.sparkSession
         table = self._open(spark, changes.schema, changes)
-        if table.columns is None and micro_batch_id > 0 and known in _WRITTEN:
+        said = self._next(spark, table, micro_batch_id, query_id)
+        if said is not None and self.mode == "changes":
+            self._append(table, changes, said)
+        elif said is not None:
+            self._maintain(table, changes, said)
+        _WRITTEN.add((query_id, self.path))
+
+    def stage(self, spark: SparkSession, columns: StructType, schema: pa.Schema) -> Stage | str:
+        """Return what the workers do, or why Spark writes the table."""
+        table = None if self._uri(spark) is None else self._open(spark, columns)
+        if not isinstance(table, RsTable):
+            return "delta-rs does not write it"
+        why = table.why_not_files(self._kept(columns))
+        if why is not None:
+            return f"its table {why}"
+        place = (table.uri, self.storage_options or {}, columns, schema)
+        return LogStage(*place) if self.mode == "changes" else TableStage(*place, key=self.key_columns)
+
+    def commit(
+        self, spark: SparkSession, stage: Stage, written: Sequence[str], micro_batch_id: int, query_id: str
+    ) -> None:
+        """Commit what the workers wrote for one micro-batch, with its mark."""
+        assert isinstance(stage, LogStage | TableStage)  # noqa: S101 - it made it
+        # A table that has become large since the start goes on as it began.
+        table = RsTable(stage.uri, stage.storage_options)
+        said = self._next(spark, table, micro_batch_id, query_id)
+        why = table.why_not(stage.columns) or table.why_not_files(self._kept(stage.columns))
+        if said is not None and why is not None:
+            raise PlanError(
+                f"The Delta table at {seen_by_spark(spark, self.path)} was changed while the query ran: it {why}.",
+                hint="Start the query again. It looks at the table then, and writes it in another way if need be.",
+            )
+        if said is not None:
+            if self.mode == "table":
+                self._check_keys(spark, table, said)
+            stage.commit(table, written, said)
+        stage.clean(micro_batch_id, written if said is None else ())
+        _WRITTEN.add((query_id, self.path))
+
+    def _kept(self, columns: StructType) -> StructType:
+        """The columns of changes that the table has."""
+        whole = self.mode == "changes"
+        return StructType([one for one in columns.fields if whole or one.name not in CHANGE_COLUMNS])
+
+    def _next(
+        self, spark: SparkSession, table: Table, micro_batch_id: int, query_id: str
+    ) -> DeltaMark | None:
+        """The mark with which a micro-batch is committed; None if the table has it."""
+        if table.columns is None and micro_batch_id > 0 and (query_id, self.path) in _WRITTEN:
             raise self._gone(spark)
         mark, found = self._found(spark, table, query_id)
         verdict = judged(found, micro_batch_id, self.moment, self.on_mismatch)
         if verdict is Verdict.DONE:
             table.clean(query_id)
-        else:
-            settles = verdict is Verdict.SETTLE
-            whole = settles and self.on_mismatch == "rebuild"
-            app_id = usual_app_id(query_id) if mark is None else mark.app_id
-            app_id = new_app_id(query_id) if settles else app_id
-            said = DeltaMark(query_id, micro_batch_id, self.proof, app_id, whole)
-            if self.mode == "changes":
-                self._append(table, changes, said)
-            else:
-                self._maintain(table, changes, said)
-        _WRITTEN.add(known)
+            return None
+        settles = verdict is Verdict.SETTLE
+        whole = settles and self.on_mismatch == "rebuild"
+        app_id = usual_app_id(query_id) if mark is None else mark.app_id
+        app_id = new_app_id(query_id) if settles else app_id
+        return DeltaMark(query_id, micro_batch_id, self.proof, app_id, whole)
 
     def _open(self, spark: SparkSession, output: StructType, rows: DataFrame | None = None) -> Table:
         """Look at the table by delta-rs if it can write to it, and otherwise by Spark.
@@ -252,12 +298,16 @@ class DeltaSink(MarkingSink):
         if not said.whole and changes.isEmpty():
             table.mark(changes.schema, said)
             return
-        if said.whole and table.has_twice(self.key_columns):
+        self._check_keys(spark, table, said)
+        table.merge(changes, self.key_columns, said)
+
+    def _check_keys(self, spark: SparkSession, table: Table, said: DeltaMark) -> None:
+        """Refuse to bring over a table in which a key has several rows."""
+        if said.whole and table.columns is not None and table.has_twice(self.key_columns):
             raise TargetError(
                 f"The Delta table at {seen_by_spark(spark, self.path)} has several rows with one key.",
                 hint="Delete its rows, or write to another path.",
             )
-        table.merge(changes, self.key_columns, said)
 
     def _gone(self, spark: SparkSession) -> PlanError:
         """The error about a table that an earlier micro-batch of this query left there, even if it was empty."""

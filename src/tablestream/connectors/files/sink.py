@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 import pyarrow as pa
+from pyarrow import fs
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -18,7 +19,6 @@ from tablestream.arguments.kinds import check_mapping
 from tablestream.base.calling import user_line
 from tablestream.connectors.files.batches import MICRO_BATCH, FileBatches, attempt_in
 from tablestream.connectors.files.lines_file import LinesFile
-from tablestream.connectors.files.parquet_file import CODECS, ParquetFile, spark_schema
 from tablestream.connectors.json_text import json_options, json_sql
 from tablestream.connectors.marks import (
     Found,
@@ -30,6 +30,7 @@ from tablestream.connectors.marks import (
     judged,
     no_rebuild,
 )
+from tablestream.connectors.parquet_file import CODECS, ParquetFile, spark_schema
 from tablestream.connectors.sink import ORDER, checked_path, quoted
 from tablestream.connectors.small_texts import first_line, write_line
 from tablestream.connectors.source import Option
@@ -81,7 +82,7 @@ class ParquetStage(FileStage):
 
     def open(self, micro_batch_id: int) -> ParquetFile:
         """See `Stage`."""
-        return ParquetFile(self.attempt(micro_batch_id), self.schema, self.codec)
+        return ParquetFile(fs.LocalFileSystem(), str(self.attempt(micro_batch_id)), self.schema, self.codec)
 
 
 @dataclass(frozen=True, kw_only=True)

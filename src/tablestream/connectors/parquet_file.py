@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import fs
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql.types import StructType
 
 #: Where Spark's readers look for the types of a file, and for who wrote it: times of other writers are taken for those
@@ -35,20 +34,32 @@ class ParquetFile:
 
     Attributes
     ----------
-    directory
-        Where it is; made if it is not there.
+    store, directory
+        Where it is; the directory is made if it is not there.
     schema
         See `spark_schema`.
     codec
         One of the values of `CODECS`.
     """
 
-    directory: Path
+    store: fs.FileSystem
+    directory: str
     schema: pa.Schema
-    codec: str
+    codec: str = "snappy"
     name: str = field(default_factory=lambda: f"part-{uuid.uuid4()}.parquet")
     _held: list[pa.Table] = field(default_factory=list)
     _writer: pq.ParquetWriter | None = None
+    _metadata: list[pq.FileMetaData] = field(default_factory=list)
+
+    @property
+    def path(self) -> str:
+        """Where the file is in the store."""
+        return f"{self.directory}/{self.name}" if self.directory else self.name
+
+    @property
+    def metadata(self) -> pq.FileMetaData:
+        """What the closed file says of its rows."""
+        return self._metadata[0]
 
     def add(self, rows: pa.Table) -> None:
         """Write rows, once there are enough for a row group."""
@@ -56,23 +67,30 @@ class ParquetFile:
         if sum(one.num_rows for one in self._held) >= _ROWS:
             self._write()
 
+    def end_keys(self) -> None:
+        """Do nothing: every change is written."""
+
     def close(self) -> str:
         """Write what is left, and return the file's name."""
         writer = self._write()
-        # The file has no description of Arrow's, which no other reader needs, and would lose these with it.
-        writer.add_key_value_metadata(self.schema.metadata)
+        if self.schema.metadata:
+            # Arrow's own description, which no other reader needs, is left out, and this would go with it.
+            writer.add_key_value_metadata(self.schema.metadata)
         writer.close()
         return self.name
 
     def _write(self) -> pq.ParquetWriter:
         if self._writer is None:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            if self.directory:
+                self.store.create_dir(self.directory, recursive=True)
             self._writer = pq.ParquetWriter(
-                self.directory / self.name,
+                self.path,
                 self.schema,
+                filesystem=self.store,
                 compression=self.codec,
                 store_schema=False,
                 store_decimal_as_integer=True,
+                metadata_collector=self._metadata,
             )
         rows = pa.concat_tables(self._held) if self._held else self.schema.empty_table()
         self._writer.write_table(rows.cast(self.schema), row_group_size=_ROWS)

@@ -1,0 +1,226 @@
+"""What the workers do for a table that delta-rs commits: they write its files, or the changes to merge into it."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pyarrow as pa
+from pyarrow import fs
+from pyspark.sql import types as T
+
+from tablestream.connectors.delta.by_delta_rs import file_system, short_names
+from tablestream.connectors.parquet_file import ParquetFile
+from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+    from tablestream.connectors.delta.by_delta_rs import RsTable
+    from tablestream.connectors.delta.marks import DeltaMark
+
+#: Where the workers write changes to merge, below the table. Readers and VACUUM pass over what begins like this.
+STAGING = "_tablestream"
+#: The longest texts that statistics have: a longer one would have to be cut, and the greatest one rounded up.
+_LONGEST = 32
+
+
+@dataclass(frozen=True)
+class DeltaStage:
+    """What the workers do for a table.
+
+    Attributes
+    ----------
+    uri, storage_options
+        The table.
+    columns, schema
+        The columns of the changes.
+    run
+        A name for what one start of the query writes.
+    """
+
+    uri: str
+    storage_options: Mapping[str, str] = field(repr=False)
+    columns: T.StructType
+    schema: pa.Schema
+    run: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def line(self, columns: Mapping[str, str]) -> None:
+        """See `Stage`."""
+
+
+@dataclass(frozen=True)
+class LogStage(DeltaStage):
+    """Each task writes a file of the table; no reader knows it before the commit. VACUUM removes what none names."""
+
+    def open(self, micro_batch_id: int) -> LogFile:  # noqa: ARG002 (the protocol's)
+        """See `Stage`."""
+        if "://" not in self.uri:
+            Path(self.uri).mkdir(parents=True, exist_ok=True)
+        return LogFile(file_system(self.uri, self.storage_options), "", self.schema)
+
+    def commit(self, table: RsTable, written: Sequence[str], said: DeltaMark) -> None:
+        """Commit what the tasks wrote."""
+        if written or said.whole:
+            table.add_files(self.columns, list(map(json.loads, written)), said)
+        else:
+            table.mark(self.columns, said)
+
+    def clean(self, micro_batch_id: int, unused: Sequence[str]) -> None:  # noqa: ARG002 (as for tables)
+        """Remove files that no commit will name."""
+        store = file_system(self.uri, self.storage_options)
+        for one in unused:
+            with suppress(OSError):
+                store.delete_file(json.loads(one)["path"])
+
+
+@dataclass
+class LogFile(ParquetFile):
+    """A file of a table."""
+
+    def close(self) -> str:
+        """End the file, and return its path, size and statistics as JSON."""
+        super().close()
+        size = self.store.get_file_info(self.path).size
+        said = {"path": self.name, "bytes": size, "statistics": statistics(self.metadata, self.schema)}
+        return json.dumps(said)
+
+
+def statistics(metadata: pq.FileMetaData, schema: pa.Schema) -> str:
+    """Return what a file says of its columns, as Delta's JSON: rows, nulls, the least and the greatest values.
+
+    Integers, dates and short texts have these values. Those of other types would have to be rounded.
+    """
+    least, greatest, nulls = dict[str, Any](), dict[str, Any](), dict[str, Any]()
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    leaves = {metadata.schema.column(number).path: number for number in range(metadata.num_columns)}
+    for name, kind in _flat(schema):
+        found = [group.column(leaves[name]).statistics for group in groups if group.num_rows]
+        if any(one is None or not one.has_null_count for one in found):
+            continue
+        _put(nulls, name, sum(one.null_count for one in found))
+        bounds = [(one.min, one.max) for one in found if one.has_min_max]
+        known = all(one.has_min_max or one.num_values == 0 for one in found)
+        if bounds and known and _is_exact(kind, [value for both in bounds for value in both]):
+            _put(least, name, _shown(min(one for one, _ in bounds)))
+            _put(greatest, name, _shown(max(one for _, one in bounds)))
+    rows = {"numRecords": metadata.num_rows}
+    return json.dumps(rows | {"minValues": least, "maxValues": greatest, "nullCount": nulls})
+
+
+def _flat(fields: pa.Schema | pa.StructType, before: str = "") -> list[tuple[str, pa.DataType]]:
+    """The columns and fields that hold one value, by their paths; names with a dot are left out."""
+    found = list[tuple[str, pa.DataType]]()
+    for one in fields:
+        if pa.types.is_struct(one.type) and "." not in one.name:
+            found += _flat(one.type, f"{before}{one.name}.")
+        elif not pa.types.is_nested(one.type) and "." not in one.name:
+            found.append((f"{before}{one.name}", one.type))
+    return found
+
+
+def _is_exact(kind: pa.DataType, values: list[Any]) -> bool:
+    """Whether statistics hold such values as they are."""
+    is_text = pa.types.is_string(kind) and all(len(one) <= _LONGEST for one in values)
+    return is_text or pa.types.is_integer(kind) or pa.types.is_date32(kind)
+
+
+def _shown(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, date) else value
+
+
+def _put(values: dict[str, Any], path: str, value: Any) -> None:
+    """Put a value where Delta has it: structs are objects."""
+    *above, name = path.split(".")
+    for part in above:
+        values = values.setdefault(part, {})
+    values[name] = value
+
+
+@dataclass(frozen=True)
+class TableStage(DeltaStage):
+    """Each task writes the last change of each of its keys, beside the table; the driver merges them.
+
+    `key`: the key columns.
+    """
+
+    key: tuple[str, ...] = ()
+
+    def open(self, micro_batch_id: int) -> ChangesFile:
+        """See `Stage`."""
+        names = short_names(self.columns.names) | {CHANGE_TYPE: CHANGE_TYPE}
+        kept = pa.schema([pa.field(names[one.name], one.type) for one in self.schema if one.name in names])
+        store = file_system(self.uri, self.storage_options)
+        return ChangesFile(ParquetFile(store, self.place(micro_batch_id), kept), names, self.key)
+
+    def place(self, micro_batch_id: int) -> str:
+        """Where the changes of a micro-batch are, in the table's directory."""
+        return f"{STAGING}/{self.run}/{micro_batch_id}"
+
+    def commit(self, table: RsTable, written: Sequence[str], said: DeltaMark) -> None:
+        """Merge what the tasks wrote."""
+        if written or said.whole:
+            table.merge_files(self.columns, written, self.key, said)
+        else:
+            stored = [one for one in self.columns.fields if one.name not in CHANGE_COLUMNS]
+            table.mark(T.StructType(stored), said)
+
+    def clean(self, micro_batch_id: int, unused: Sequence[str]) -> None:  # noqa: ARG002 (as for logs)
+        """Remove the changes of a micro-batch, and what other runs left."""
+        store = file_system(self.uri, self.storage_options)
+        found = store.get_file_info(fs.FileSelector(STAGING, allow_not_found=True))
+        for place in (self.place(micro_batch_id), *(one.path for one in found if one.base_name != self.run)):
+            with suppress(OSError):  # another process may do the same, and a slow task may still write
+                store.delete_dir(place)
+
+
+@dataclass
+class ChangesFile:
+    """The last change of each key that a task has.
+
+    Attributes
+    ----------
+    file
+        Where they are written.
+    names
+        The columns that are kept, and their names in the file.
+    key
+        The key columns.
+    """
+
+    file: ParquetFile
+    names: Mapping[str, str]
+    key: tuple[str, ...]
+    _held: list[pa.Table] = field(default_factory=list)
+
+    def add(self, rows: pa.Table) -> None:
+        """Keep changes until all of their keys have come."""
+        self._held.append(rows.select(list(self.names)))
+
+    def end_keys(self) -> None:
+        """Write the last change of each key."""
+        if self._held:
+            rows = last_of_keys(pa.concat_tables(self._held), self.key)
+            self.file.add(rows.rename_columns([self.names[name] for name in rows.column_names]))
+        self._held = []
+
+    def close(self) -> str:
+        """End the file, and return its path."""
+        self.end_keys()
+        self.file.close()
+        return self.file.path
+
+
+def last_of_keys(changes: pa.Table, key: tuple[str, ...]) -> pa.Table:
+    """Keep the last change of each key; those of a key are in their order."""
+    keys = pl.from_arrow(changes.select(list(key)))
+    assert isinstance(keys, pl.DataFrame)  # noqa: S101 - a table gives a frame
+    last = keys.with_row_index("__at").unique(list(key), keep="last", maintain_order=True)["__at"]
+    return changes if len(last) == len(keys) else changes.take(last.to_arrow())
