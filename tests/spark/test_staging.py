@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from pyarrow.fs import LocalFileSystem
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructType
 
 import tablestream as ts
 from tablestream.connectors import small_texts
+from tablestream.connectors.delta.sink import DeltaMode
 from tablestream.connectors.files import batches
 from tablestream.connectors.files import sink as module
 from tablestream.connectors.files.sink import FileSink, ParquetStage, WriteFormat
@@ -253,3 +257,74 @@ def test_many_rows_are_written_in_large_row_groups(tmp_path: Path) -> None:
         200_000,
         100_000,
     ]
+
+
+def test_delta_logs_and_tables_are_those_of_the_changes(spark: SparkSession, tmp_path: Path) -> None:
+    """In three micro-batches and a restart: rows come, change, point elsewhere, go and come again."""
+    steps: list[list[dict[str, Any]]] = [
+        [{"id": n, "at": "ab"[n % 2], "v": n} for n in range(6)],
+        [
+            {"id": 1, "at": "a", "v": 10},
+            {"id": 2, "gone": True},
+            {"id": 2, "at": "zz"},
+            {"id": 7, "at": "b", "v": 7},
+        ],
+        [{"id": 3, "gone": True}, {"id": 2, "at": "b", "v": 2}, {"id": 1, "at": "b", "v": 11}],
+    ]
+    _write_json(
+        tmp_path / "places" / "0.json", [{"name": name, "w": w} for name, w in (("a", 1.5), ("b", 2.5))]
+    )
+    logs: dict[str, DeltaMode] = {"log": "changes", "table": "table"}
+    for number, rows in enumerate([*steps, [{"id": 9, "at": "nowhere", "v": 9}]]):
+        _write_json(tmp_path / "items" / f"{number}.json", rows)
+        if number in {1, 2}:
+            continue  # three files for the second start
+        items = ts.table(
+            ts.from_files(
+                spark,
+                str(tmp_path / "items"),
+                "json",
+                "id int, at string, v int, gone boolean",
+                max_files_per_trigger=1,
+            ),
+            "id",
+            name="items",
+            apply_as_deletes="gone",
+            except_columns=["gone"],
+        )
+        places = ts.table(
+            ts.from_files(spark, str(tmp_path / "places"), "json", "name string, w double"), "name"
+        )
+        joined = items.join(places, on="at", name="joined")
+        made = joined.select((F.col("w") * F.col("v")).alias("worth"), name="made")
+        outputs = [
+            table.to(
+                ts.to_delta(tmp_path / f"{table.name}_{what}", mode=mode, writer="delta-rs"),
+                name=f"{table.name}_{what}",
+            )
+            for table in (joined, made)
+            for what, mode in logs.items()
+        ]
+        ways = [line.partition(": ")[2] for line in ts.plan_text(*outputs).splitlines()[-4:]]
+        workers = "the workers write it"
+        assert ways == [workers, workers, f"{workers}; Spark computes its columns", workers]
+        query = ts.start(*outputs, checkpoint=tmp_path / "checkpoint", trigger={"availableNow": True})
+        query.awaitTermination()
+    assert query.lastProgress is not None
+    for name in ("joined", "made"):
+        table, log = (pl.read_delta(str(tmp_path / f"{name}_{what}")) for what in ("table", "log"))
+        last = log.sort("_order").unique("id", keep="last").filter(pl.col("_change_type") == "upsert")
+        assert table.sort("id").equals(last.select(table.columns).sort("id"))
+        assert sorted(table["id"]) == [0, 1, 2, 4, 5, 7]
+        marks = [
+            one for one in DeltaTable(str(tmp_path / f"{name}_table")).history() if "userMetadata" in one
+        ]
+        assert len(marks) == 4
+    values = dict(pl.read_delta(str(tmp_path / "made_table")).select("id", "worth").iter_rows())
+    assert values == {0: 0, 1: 27.5, 2: 5, 4: 6, 5: 12.5, 7: 17.5}
+    assert not list(tmp_path.glob("*_table/_tablestream/*/*"))
+
+
+def _write_json(file: Path, rows: list[dict[str, Any]]) -> None:
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
