@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,11 +24,12 @@ from tests.faults import followed
 from tests.faults.followed import FollowedProcessor, follow_stages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
+    from tablestream.connectors.sink import Stage, StagedFiles
     from tablestream.spark.processor import RoundProcessor
 
 # A cluster's workers cannot import the tests: what they need of these goes to them as it is.
@@ -36,6 +38,8 @@ for module in (followed, sys.modules[__name__]):
 
 FAIL, SLOW = "fail", "slow"
 STAGE, SINKS = "stage", (FileSink, DeltaSink, KafkaSink, PostgresSink)
+#: What the workers write themselves.
+FILES = "files"
 #: Longer than a loaded machine needs for the copy of a task, which ends the sleep.
 SECONDS = 300
 #: A copy is started of a task that has run for two seconds, and longer than others: quick tasks get none by chance.
@@ -87,10 +91,61 @@ def disturb_stage(first: int, marks: Path, _: RoundProcessor) -> None:
     disturb(first, marks, STAGE)
 
 
+@dataclass
+class DisturbedFiles:
+    """Files of a task that is disturbed behind its first rows."""
+
+    files: StagedFiles
+    then: Callable[[], None]
+    rows: int = 0
+
+    def add(self, rows: pa.Table) -> None:
+        self.files.add(rows)
+        if not self.rows:
+            self.then()
+        self.rows += rows.num_rows
+
+    def end_keys(self) -> None:
+        self.files.end_keys()
+
+    def close(self) -> str:
+        return self.files.close()
+
+
+@dataclass(frozen=True)
+class DisturbedStage:
+    """What the workers do, disturbed."""
+
+    stage: Stage
+    then: Callable[[], None]
+
+    def line(self, columns: Mapping[str, str]) -> str | None:
+        return self.stage.line(columns)
+
+    def open(self, micro_batch_id: int) -> DisturbedFiles:
+        return DisturbedFiles(self.stage.open(micro_batch_id), self.then)
+
+
+def disturb_files(then: Callable[[], None]) -> None:
+    """Disturb the tasks that write Delta tables themselves."""
+    stage, commit = DeltaSink.stage, DeltaSink.commit
+
+    def disturbed(sink: DeltaSink, *given: Any) -> Stage | str:
+        made = stage(sink, *given)
+        return made if isinstance(made, str) else DisturbedStage(made, then)
+
+    def committed(sink: DeltaSink, spark: SparkSession, given: DisturbedStage, *rest: Any) -> None:
+        commit(sink, spark, given.stage, *rest)
+
+    vars_of: Any = DeltaSink
+    vars_of.stage, vars_of.commit = disturbed, committed
+
+
 def disturb_all(first: int, marks: Path) -> None:
-    """Disturb all stages of two micro-batches: those with state, and those in which a sink writes."""
+    """Disturb all stages of two micro-batches: those with state, and those in which a sink, or the workers, write."""
     marks.mkdir()
     follow_stages(partial(FollowedProcessor, partial(disturb_stage, first, marks)))
+    disturb_files(partial(disturb, first, marks, FILES))
 
     def disturbed(write: Callable[..., None], kind: str) -> Callable[..., None]:
         def patched(sink: object, changes: DataFrame, *given: Any) -> None:

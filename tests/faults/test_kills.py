@@ -20,7 +20,7 @@ import psycopg
 import pytest
 
 import tablestream as ts
-from tests.faults.attempts import FAIL, SINKS, SLOW, STAGE
+from tests.faults.attempts import FAIL, FILES, SINKS, SLOW, STAGE
 from tests.faults.comparing import changes
 from tests.faults.processes import executors, kill_one, workers
 from tests.faults.victim import (
@@ -240,7 +240,7 @@ def test_what_happens_to_processes_and_tasks_does_not_show(
     marks = [mark.name for mark in (query.directory / "marks").iterdir()]
     happened = {tuple(mark.split()[:2]) for mark in marks if mark.endswith(".again")}
     assert happened == {
-        (how, what) for how in (FAIL, SLOW) for what in (STAGE, *(one.__name__ for one in SINKS))
+        (how, what) for how in (FAIL, SLOW) for what in (STAGE, FILES, *(one.__name__ for one in SINKS))
     }
     assert not [mark for mark in marks if mark.endswith(".ended-by-itself")]
     assert differing(query.contents(delta_spark), undisturbed[1]) == []

@@ -136,7 +136,7 @@ def stand_still(where: str, here: Path) -> None:
     owner, name, is_before = {
         CREATED: (deltalake.DeltaTable, "create", False),
         STAGED: (TableMerger, "execute", True),
-        APPENDED: (deltalake, "write_deltalake", False),
+        APPENDED: (deltalake.DeltaTable, "create_write_transaction", False),
     }[where]
     call: Callable[..., Any] = getattr(owner, name)
 
