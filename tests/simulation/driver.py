@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -267,15 +268,20 @@ class Driver:
         _die(self.cluster, Kind.DIES_AFTER_COMMIT, "")
 
     def _write(self, frame: Frame, number: int) -> None:
-        """Write the outputs as the runner does."""
-        sinks: dict[str, Any] = {}
-        for target in self.variant.targets:
+        """Write the outputs as the runner does: every second one, and one that is alone, by tasks and a commit."""
+        sinks, staged = dict[str, Any](), dict[str, int]()
+        for at, target in enumerate(self.variant.targets):
             if number not in self.sinks[target].marks:
                 self.written.setdefault(target, {})[number] = self.setup.variant
-            sinks[f"{self.variant.name}: {target}"] = self.sinks[target]
+            name = f"{self.variant.name}: {target}"
+            sinks[name] = self.sinks[target]
+            if (at + len(self.variant.targets)) % 2:
+                staged[name] = at
+        given: Any = frame
         watch: Any = self
-        with mock.patch.object(Reports, "of", _reported):
-            write_outputs(frame, self.moment(number), sinks, split=_output, watch=watch)  # type: ignore[arg-type]
+        outputs: Any = SimpleNamespace(names=staged, stage=staged.get)
+        with mock.patch.object(Reports, "of", partial(_reported, staged)):
+            write_outputs(given, self.moment(number), sinks, split=_output, watch=watch, staged=outputs)
 
     def look(self, spark: object, number: int, query_id: str, ports: list[int]) -> None:
         """Do what `ShardWatch.look` does, with reports that are not packed."""
@@ -299,10 +305,11 @@ class Driver:
         return {place: state.at(place, version) for place in sorted(state.versions)}
 
 
-def _reported(micro_batch: Frame) -> Reports:
-    """Compute a micro-batch, without the reports of its tasks: the engine has them."""
+def _reported(staged: dict[str, int], micro_batch: Frame) -> Reports:
+    """Compute a micro-batch; the engine has the reports of its tasks, but for what they write."""
     micro_batch.count()
-    return Reports([], [])
+    written: Any = {at: micro_batch.outputs[at] for at in staged.values()}
+    return Reports([], [], written)
 
 
 def _output(frame: Any, number: int) -> Any:

@@ -107,6 +107,16 @@ class MarkingSink:
         self.mark(micro_batch_id)
         self.fails(micro_batch_id, Kind.SINK_FAILS_AFTER_MARK)
 
+    def stage(self, spark: Any, columns: Any, schema: Any) -> str:
+        """See `tablestream.connectors.sink.StagedSink`: the simulation says which outputs are staged."""
+        del spark, columns, schema
+        return ""
+
+    def commit(self, spark: Any, stage: Any, written: Any, micro_batch_id: int, query_id: str) -> None:
+        """See `tablestream.connectors.sink.StagedSink`: what the tasks wrote are the changes."""
+        del spark, stage
+        self.write(written, micro_batch_id, query_id, "")
+
     def put(self, changes: Sequence[Step], micro_batch_id: int) -> None:
         """Replace the data of an earlier attempt."""
         self.data[micro_batch_id] = []
