@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,15 @@ import pytest
 from deltalake import DeltaTable
 from pyarrow.fs import LocalFileSystem
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import LongType, StructType
 
 import tablestream as ts
 from tablestream.connectors import small_texts
+from tablestream.connectors.delta.by_delta_rs import RsTable
+from tablestream.connectors.delta.marks import DeltaMark
 from tablestream.connectors.delta.sink import DeltaMode
+from tablestream.connectors.delta.staged import LogStage, TableStage
 from tablestream.connectors.files import batches
 from tablestream.connectors.files import sink as module
 from tablestream.connectors.files.sink import FileSink, ParquetStage, WriteFormat
@@ -125,7 +130,7 @@ def test_workers_write_the_logs_that_spark_writes(
         f"{name} parquet" for name in tables if name != "made"
     }
     assert len(ports) + len(rows) == len(written) + 1
-    assert set(staged[0].reasons.values()) == {"Spark computes its columns", "Spark makes its lines"}
+    assert set(staged[0].reasons.values()) == {"Spark has computed its columns", "Spark has made its lines"}
     assert not staged[1].names
     assert set(staged[1].reasons.values()) == {"only Spark knows the option maxrecordsperfile"}
     for of, form in (*written, ("dropped", "parquet")):
@@ -133,17 +138,15 @@ def test_workers_write_the_logs_that_spark_writes(
         assert ours == sparks, (of, form)
     assert not list(tmp_path.glob("workers/*/*/_tablestream_tries/*"))
     plan = ts.plan_text(*logs, tables["some"].to(ts.to_memory("some"))).splitlines()
-    option = "Spark writes it: only Spark knows the option maxrecordsperfile"
+    option = "from Spark's rows, since only Spark knows the option maxrecordsperfile"
     assert plan[-2:] == [
         f"Target files {tmp_path}/spark/json/left: {option}",
-        "Target memory some: Spark writes it: its sink takes rows of Spark",
+        "Target memory some: from Spark's rows, since its sink takes nothing else",
     ]
     log = f"{tmp_path}/plan"
-    assert ts.plan_text(tables["some"].to(ts.to_files(log))).endswith(
-        f"Target files {log}: the workers write it"
-    )
+    assert ts.plan_text(tables["some"].to(ts.to_files(log))).endswith(f"Target files {log}: by the workers")
     made = ts.plan_text(tables["made"].to(ts.to_files(log)))
-    assert made.endswith(f"Target files {log}: the workers write it; Spark computes its columns")
+    assert made.endswith(f"Target files {log}: by the workers, after Spark has computed its columns")
 
 
 def test_who_writes_is_known_before_the_query_starts(
@@ -160,23 +163,43 @@ def test_who_writes_is_known_before_the_query_starts(
     def to(**how: Any) -> OutputRequest:
         return items.to(ts.to_files(tmp_path / "log", **how))
 
-    assert way(to()) == way(to(options={"compression": "ZSTD"})) == "the workers write it"
-    assert way(to(options={"compression": "lz4"})) == "Spark writes it: only Spark knows the compression lz4"
-    assert way(to(options={"dateFormat": "y"})) == "Spark writes it: only Spark knows the option dateformat"
-    assert way(to(format="json")) == "the workers write it; Spark makes its lines"
+    assert way(to()) == way(to(options={"compression": "ZSTD"})) == "by the workers"
+    assert (
+        way(to(options={"compression": "lz4"}))
+        == "from Spark's rows, since only Spark knows the compression lz4"
+    )
+    assert (
+        way(to(options={"dateFormat": "y"}))
+        == "from Spark's rows, since only Spark knows the option dateformat"
+    )
+    assert way(to(format="json")) == "by the workers, after Spark has made its lines"
     zipped = to(format="json", options={"compression": "gzip"})
-    assert way(zipped) == "Spark writes it: only Spark compresses JSON"
+    assert way(zipped) == "from Spark's rows, since only Spark compresses JSON"
     shown = items.to(ts.to_files(tmp_path / "log"), before=True)
-    assert way(shown) == "Spark writes it: Spark makes rows of the rows before changes"
+    assert way(shown) == "from Spark's rows, since a change and the row before it are two rows"
     computed = made.to(ts.to_files(tmp_path / "made"))
-    assert way(to(), computed) == "the workers write it; Spark computes its columns"
-    assert way(made.to(ts.to_memory("made")), to()) == "the workers write it"
-    assert way(made.to(ts.to_memory("made")), computed) == "Spark writes it: Spark computes its columns"
+    assert way(to(), computed) == "by the workers, after Spark has computed its columns"
+    assert way(made.to(ts.to_memory("made")), to()) == "by the workers"
+    beside = "it has columns that Spark computes, beside an output from Spark's rows"
+    assert way(made.to(ts.to_memory("made")), computed) == f"from Spark's rows, since {beside}"
     monkeypatch.setattr(staging, "has_context", lambda _: False)
-    assert way(to()).startswith("Spark writes it: under Spark Connect")
+    assert way(to()).startswith("from Spark's rows, since under Spark Connect")
     monkeypatch.setattr(staging, "has_context", lambda _: True)
     monkeypatch.setattr(batches, "on_this_machine", lambda *_: None)
-    assert way(to()) == "Spark writes it: only Spark reaches its directory"
+    assert way(to()) == "from Spark's rows, since only Spark reaches its directory"
+
+
+def test_a_foreign_key_may_be_computed(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.readStream.schema("id INT, other INT, n INT").parquet(str(tmp_path))
+    items = ts.table(frame, "id", name="items")
+    joined = items.join(
+        items.select("n"), on=F.col("other") + 1, name="joined", select=lambda one, two: [one.n]
+    )
+    for target in (
+        ts.to_files(tmp_path / "log"),
+        ts.to_delta(tmp_path / "delta", mode="changes", writer="delta-rs"),
+    ):
+        assert "by the workers, after" in ts.plan_text(joined.to(target))
 
 
 SCHEMA, COLUMNS = pa.schema([("v", pa.int64())]), StructType().add("v", LongType())
@@ -247,6 +270,74 @@ def test_what_an_attempt_at_an_earlier_micro_batch_left_goes_with_the_next(log: 
     assert not list(Path(log.path, "_tablestream_tries").iterdir())
 
 
+def test_a_task_that_still_writes_behind_the_commit_is_not_seen(log: FileSink) -> None:
+    stage, moment = _stage(log), Moment(0, "q", "p0")
+    late = stage.open(0)
+    late.add(pa.table({"v": range(200_000)}, SCHEMA))  # a file is begun
+    log.at(moment).commit(NOTHING, stage, [_task(stage, 0, 7)], 0, "q")
+    with suppress(OSError):
+        late.close()
+    assert _seen(log) == [7]
+
+
+def _delta_task(stage: LogStage | TableStage, micro_batch: int, rows: pa.Table) -> str:
+    file = stage.open(micro_batch)
+    file.add(rows)
+    return file.close()
+
+
+def test_statistics_of_a_delta_log_are_those_of_its_columns(tmp_path: Path) -> None:
+    """Names with dots, structs, lists and maps beside them, and dates and times of years that Python has not."""
+    days, micros = (
+        pa.array([2_932_897, -800_000], pa.int32()),
+        pa.array([253_402_300_800_000_000, -(10**17)], pa.int64()),
+    )
+    inside = pa.struct([("b", pa.int32()), ("x.y", pa.int32())])
+    rows = pa.table(
+        {
+            "m": pa.array([[("k", 9)], None], pa.map_(pa.string(), pa.int32())),
+            "a": pa.array([{"b": 1, "x.y": 3}, {"b": 2, "x.y": 4}], inside),
+            "l": pa.array([[{"q": 1}], []], pa.list_(pa.struct([("q", pa.int32())]))),
+            "a.b": pa.array([100, 200], pa.int32()),
+            "text": ["short", None],
+            "long": ["x" * 33, "y"],
+            "day": days.cast(pa.date32()),
+            "at": micros.cast(pa.timestamp("us", "UTC")),
+        }
+    )
+    columns = from_arrow_schema(rows.schema)
+    stage = LogStage(str(tmp_path), {}, columns, rows.schema)
+    said = json.loads(json.loads(_delta_task(stage, 0, rows))["statistics"])
+    assert said["numRecords"] == 2
+    assert said["minValues"] == {"a": {"b": 1, "x.y": 3}, "a.b": 100, "text": "short"}
+    assert said["maxValues"] == {"a": {"b": 2, "x.y": 4}, "a.b": 200, "text": "short"}
+    assert said["nullCount"] == {
+        "a": {"b": 0, "x.y": 0}, "a.b": 0, "text": 1, "long": 0, "day": 0, "at": 0,
+    }  # fmt: skip
+
+
+def test_a_table_in_which_something_inside_cannot_be_null_is_checked_by_delta_rs(tmp_path: Path) -> None:
+    inside = pa.struct([pa.field("a", pa.int64(), nullable=False)])
+    DeltaTable.create(str(tmp_path), pa.schema([("s", inside)]))
+    table = RsTable(str(tmp_path), {})
+    assert table.columns is not None
+    assert table.why_not_files(table.columns) == "has a column in which something cannot be null"
+
+
+def test_staged_changes_of_another_process_stay_unless_this_one_commits(tmp_path: Path) -> None:
+    """A process that finds its micro-batch done may be behind the one that did it."""
+    columns = StructType().add("k", LongType()).add("_change_type", "string")
+    rows = pa.table({"k": [1], "_change_type": ["upsert"]})
+    live, stale = (TableStage(str(tmp_path), {}, columns, rows.schema, key=("k",)) for _ in range(2))
+    written = _delta_task(live, 1, rows)
+    stale.clean(0, [])
+    live.commit(RsTable(str(tmp_path), {}), [written], DeltaMark("q", 1, "p1", "app"))
+    assert pl.read_delta(str(tmp_path))["k"].to_list() == [1]
+    _delta_task(stale, 2, rows)
+    live.clean(1, None)
+    assert not list(tmp_path.glob("_tablestream/*/*/*"))
+
+
 def test_many_rows_are_written_in_large_row_groups(tmp_path: Path) -> None:
     file = ParquetFile(LocalFileSystem(), str(tmp_path), spark_schema(SCHEMA, COLUMNS))
     for _ in range(50):
@@ -306,8 +397,8 @@ def test_delta_logs_and_tables_are_those_of_the_changes(spark: SparkSession, tmp
             for what, mode in logs.items()
         ]
         ways = [line.partition(": ")[2] for line in ts.plan_text(*outputs).splitlines()[-4:]]
-        workers = "the workers write it"
-        assert ways == [workers, workers, f"{workers}; Spark computes its columns", workers]
+        workers = "by the workers"
+        assert ways == [workers, workers, f"{workers}, after Spark has computed its columns", workers]
         query = ts.start(*outputs, checkpoint=tmp_path / "checkpoint", trigger={"availableNow": True})
         query.awaitTermination()
     assert query.lastProgress is not None

@@ -428,7 +428,7 @@ class Builder(Generic[Blobs]):
         for row in result.rows:
             key = tuple(self._name(port, name) for name in row.key)
             if row.pointer is not None and before is not None:
-                inner = Scope(scope.frame, {before[0]: before[1]})
+                inner = type(scope)(scope.frame, {before[0]: before[1]})
                 name = f"__pointed{result.node.serial}"
                 # Where it failed, the row that points was rejected, or points at nothing.
                 inner.catching = self._plan.options.on_error.of(self._plan.names[result.node]) != "fail"

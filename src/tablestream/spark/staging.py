@@ -70,7 +70,7 @@ class Staged:
     names
         The outputs' ports, by their names.
     reasons
-        Why Spark computes or writes the others, by their names.
+        Why the others come from Spark's rows, or what Spark does before, by their names.
     """
 
     ports: tuple[StagedPort, ...] = ()
@@ -89,6 +89,9 @@ class Staged:
         ports = {name: one.port for name, one in found.items() if one.port is not None}
         rows = {name: one.rows for name, one in found.items() if one.rows is not None}
         if len(ports) + len(rows) < len(found):
+            reasons |= dict.fromkeys(
+                rows, "it has columns that Spark computes, beside an output from Spark's rows"
+            )
             rows = {}
         names = {name: one.number for name, one in ports.items()} | {
             name: one.number for name, one in rows.items()
@@ -103,8 +106,8 @@ class Staged:
     def way(self, name: str) -> str:
         """Say who writes an output, for people."""
         if name not in self.names:
-            return f"Spark writes it: {self.reasons[name]}"
-        return f"the workers write it{'; ' * (name in self.reasons)}{self.reasons.get(name, '')}"
+            return f"from Spark's rows, since {self.reasons[name]}"
+        return "by the workers" + (f", after {self.reasons[name]}" if name in self.reasons else "")
 
     @property
     def columns(self) -> int:
@@ -126,9 +129,9 @@ class _Found(NamedTuple):
 def _staged(spark: SparkSession, plan: PhysicalPlan, ending: Ending, sink: Sink) -> _Found:
     """Find out how one output is staged."""
     if not isinstance(sink, StagedSink):
-        return _Found(why="its sink takes rows of Spark")
+        return _Found(why="its sink takes nothing else")
     if not has_context(spark) or ending.before:
-        why = "Spark makes rows of the rows before changes" if ending.before else _CONNECT
+        why = "a change and the row before it are two rows" if ending.before else _CONNECT
         return _Found(why=why)
     builder = Builder(replace(plan, endings=(ending,)), SparkExchange(Settings("", 0)))
     layout = builder.ending_layout(ending)
@@ -139,13 +142,13 @@ def _staged(spark: SparkSession, plan: PhysicalPlan, ending: Ending, sink: Sink)
         return _Found(why=stage)
     number = ending.port.number
     if stage.line(dict.fromkeys(types.names, "NULL")) is not None:
-        return _Found(rows=StagedRows(number, packed(_LINES), stage), why="Spark makes its lines")
+        return _Found(rows=StagedRows(number, packed(_LINES), stage), why="Spark has made its lines")
     texts = None if ending.rejected else _texts(builder, ending)
     if texts is not None and all(map(_KNOWN.fullmatch, texts)):
         shown = Shown(layout.opened(number), tuple(zip(types.names, texts, strict=True)), packed(schema))
         if _fits(shown, schema):
             return _Found(StagedPort(shown, stage))
-    return _Found(rows=StagedRows(number, packed(schema), stage), why="Spark computes its columns")
+    return _Found(rows=StagedRows(number, packed(schema), stage), why="Spark has computed its columns")
 
 
 def packed(schema: pa.Schema) -> bytes:

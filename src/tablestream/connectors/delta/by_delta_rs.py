@@ -252,10 +252,10 @@ class RsTable:
         if self._table.metadata().partition_columns:
             return "has partitions"
         there = {one.name: one for one in self.columns}
-        if any(not one.nullable for one in self.columns):
-            return "has a column that cannot be null"
+        if any(not one.nullable or one.dataType != _nullable(one.dataType) for one in self.columns):
+            return "has a column in which something cannot be null"
         wrong = [one.name for one in output if one.name not in there or not _is_same(one, there[one.name])]
-        return f"has no column {wrong[0]!r} of this type" if wrong else None
+        return f"has not the column {wrong[0]!r} of the output's type" if wrong else None
 
     def has_twice(self, key_columns: Sequence[str]) -> bool:
         """Whether a key has several rows."""

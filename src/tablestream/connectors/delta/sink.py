@@ -185,7 +185,7 @@ class DeltaSink(MarkingSink):
             if self.mode == "table":
                 self._check_keys(spark, table, said)
             stage.commit(table, written, said)
-        stage.clean(micro_batch_id, written if said is None else ())
+        stage.clean(micro_batch_id, written if said is None else None)
         _WRITTEN.add((query_id, self.path))
 
     def _kept(self, columns: StructType) -> StructType:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import polars as pl
 import pyarrow as pa
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 STAGING = "_tablestream"
 #: The longest texts that statistics have: a longer one would have to be cut, and the greatest one rounded up.
 _LONGEST = 32
+_Leaf: TypeAlias = tuple[tuple[str, ...], pa.DataType | None]
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,10 @@ class LogStage(DeltaStage):
         else:
             table.mark(self.columns, said)
 
-    def clean(self, micro_batch_id: int, unused: Sequence[str]) -> None:  # noqa: ARG002 (as for tables)
-        """Remove files that no commit will name."""
+    def clean(self, micro_batch_id: int, unused: Sequence[str] | None) -> None:  # noqa: ARG002 (as for tables)
+        """Remove files that no commit will name: another process has committed the micro-batch. None: this one has."""
         store = file_system(self.uri, self.storage_options)
-        for one in unused:
+        for one in unused or ():
             with suppress(OSError):
                 store.delete_file(json.loads(one)["path"])
 
@@ -96,49 +96,57 @@ class LogFile(ParquetFile):
 def statistics(metadata: pq.FileMetaData, schema: pa.Schema) -> str:
     """Return what a file says of its columns, as Delta's JSON: rows, nulls, the least and the greatest values.
 
-    Integers, dates and short texts have these values. Those of other types would have to be rounded.
+    Integers and short texts have least and greatest values. Others would have to be rounded, or be of years that Python
+    has not.
     """
     least, greatest, nulls = dict[str, Any](), dict[str, Any](), dict[str, Any]()
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    leaves = {metadata.schema.column(number).path: number for number in range(metadata.num_columns)}
-    for name, kind in _flat(schema):
-        found = [group.column(leaves[name]).statistics for group in groups if group.num_rows]
+    for number, (path, kind) in enumerate(_leaves(schema)):
+        if kind is None:
+            continue
+        found = [group.column(number).statistics for group in groups if group.num_rows]
         if any(one is None or not one.has_null_count for one in found):
             continue
-        _put(nulls, name, sum(one.null_count for one in found))
-        bounds = [(one.min, one.max) for one in found if one.has_min_max]
-        known = all(one.has_min_max or one.num_values == 0 for one in found)
-        if bounds and known and _is_exact(kind, [value for both in bounds for value in both]):
-            _put(least, name, _shown(min(one for one, _ in bounds)))
-            _put(greatest, name, _shown(max(one for _, one in bounds)))
+        _put(nulls, path, sum(one.null_count for one in found))
+        if _has_bounds(kind) and all(one.has_min_max or one.num_values == 0 for one in found):
+            bounds = [(one.min, one.max) for one in found if one.has_min_max]
+            if bounds and all(_is_short(value) for both in bounds for value in both):
+                _put(least, path, min(one for one, _ in bounds))
+                _put(greatest, path, max(one for _, one in bounds))
     rows = {"numRecords": metadata.num_rows}
     return json.dumps(rows | {"minValues": least, "maxValues": greatest, "nullCount": nulls})
 
 
-def _flat(fields: pa.Schema | pa.StructType, before: str = "") -> list[tuple[str, pa.DataType]]:
-    """The columns and fields that hold one value, by their paths; names with a dot are left out."""
-    found = list[tuple[str, pa.DataType]]()
+def _leaves(fields: pa.Schema | pa.StructType, above: tuple[str, ...] = ()) -> Iterator[_Leaf]:
+    """The columns of a Parquet file in their order: where a column or field of a struct stands, and its type.
+
+    What is in lists and maps has no type here: it has no statistics.
+    """
     for one in fields:
-        if pa.types.is_struct(one.type) and "." not in one.name:
-            found += _flat(one.type, f"{before}{one.name}.")
-        elif not pa.types.is_nested(one.type) and "." not in one.name:
-            found.append((f"{before}{one.name}", one.type))
-    return found
+        path = (*above, one.name)
+        if pa.types.is_struct(one.type):
+            yield from _leaves(one.type, path)
+        elif pa.types.is_map(one.type):
+            inner = (*_leaves(pa.struct([one.type.key_field, one.type.item_field])),)
+            yield from ((path, None) for _ in inner)
+        elif pa.types.is_list(one.type):
+            yield from ((path, None) for _ in _leaves(pa.struct([one.type.value_field])))
+        else:
+            yield path, one.type
 
 
-def _is_exact(kind: pa.DataType, values: list[Any]) -> bool:
-    """Whether statistics hold such values as they are."""
-    is_text = pa.types.is_string(kind) and all(len(one) <= _LONGEST for one in values)
-    return is_text or pa.types.is_integer(kind) or pa.types.is_date32(kind)
+def _has_bounds(kind: pa.DataType) -> bool:
+    """Whether statistics hold all values of a type as they are, or all but long ones."""
+    return bool(pa.types.is_string(kind) or pa.types.is_integer(kind))
 
 
-def _shown(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, date) else value
+def _is_short(value: Any) -> bool:
+    return not isinstance(value, str) or len(value) <= _LONGEST
 
 
-def _put(values: dict[str, Any], path: str, value: Any) -> None:
+def _put(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     """Put a value where Delta has it: structs are objects."""
-    *above, name = path.split(".")
+    *above, name = path
     for part in above:
         values = values.setdefault(part, {})
     values[name] = value
@@ -172,11 +180,14 @@ class TableStage(DeltaStage):
             stored = [one for one in self.columns.fields if one.name not in CHANGE_COLUMNS]
             table.mark(T.StructType(stored), said)
 
-    def clean(self, micro_batch_id: int, unused: Sequence[str]) -> None:  # noqa: ARG002 (as for logs)
-        """Remove the changes of a micro-batch, and what other runs left."""
+    def clean(self, micro_batch_id: int, unused: Sequence[str] | None) -> None:
+        """Remove the changes of a micro-batch; and what other runs left, unless another process has committed it."""
         store = file_system(self.uri, self.storage_options)
-        found = store.get_file_info(fs.FileSelector(STAGING, allow_not_found=True))
-        for place in (self.place(micro_batch_id), *(one.path for one in found if one.base_name != self.run)):
+        places = [self.place(micro_batch_id)]
+        if unused is None:
+            found = store.get_file_info(fs.FileSelector(STAGING, allow_not_found=True))
+            places += [one.path for one in found if one.base_name != self.run]
+        for place in places:
             with suppress(OSError):  # another process may do the same, and a slow task may still write
                 store.delete_dir(place)
 

@@ -105,12 +105,17 @@ class FileBatches:
         self._finish(attempt, mark)
 
     def finish(self, attempt: Path, files: Collection[str], mark: Mark) -> None:
-        """Show what the workers wrote into the directory of an attempt, without files of tasks that failed."""
+        """Show what the workers wrote into the directory of an attempt, without files of tasks that failed.
+
+        Such a task may still write.
+        """
         self._clean(mark.micro_batch)
-        for left in attempt.iterdir():
-            if left.name not in files:
-                left.unlink()
-        self._finish(attempt, mark)
+        complete = attempt.with_name(f"{attempt.name}-complete")
+        complete.mkdir(exist_ok=True)
+        for name in files:
+            (attempt / name).rename(complete / name)
+        self._finish(complete, mark)
+        shutil.rmtree(attempt, ignore_errors=True)
 
     def _clean(self, number: int) -> None:
         """Remove what attempts at other micro-batches left."""
