@@ -193,7 +193,7 @@ def test_a_foreign_key_may_be_computed(spark: SparkSession, tmp_path: Path) -> N
     frame = spark.readStream.schema("id INT, other INT, n INT").parquet(str(tmp_path))
     items = ts.table(frame, "id", name="items")
     joined = items.join(
-        items.select("n"), on=F.col("other") + 1, name="joined", select=lambda one, two: [one.n]
+        items.select("n"), on=F.col("other") + 1, name="joined", select=lambda one, _: [one.n]
     )
     for target in (
         ts.to_files(tmp_path / "log"),
