@@ -56,17 +56,22 @@ SPECULATION = {
 def disturb(first: int, marks: Path, what: str) -> None:
     """Fail the first attempt of a task, or let it stand still until it is ended; a file tells of it.
 
-    Of the slow ones only those of the first partition: others have to be quick, for Spark to see that one is slow.
+    Of the slow ones only those of the first partition: others have to be quick, for Spark to see that one is slow. What
+    workers write can be in the stage of a round, whose first attempt fails: the second one fails then, and a task of a
+    later micro-batch stands still.
     """
     context = TaskContext.get()
     assert context is not None
-    how = {first: FAIL, first + 1: SLOW}.get(micro_batch_id())
+    slow = first + 2 if what == FILES else first + 1
+    how = {first: FAIL, slow: SLOW}.get(micro_batch_id())
     if how is None or (how == SLOW and context.partitionId()):
         return
     place = marks / f"{how} {what} {context.stageId()} {context.partitionId()}"
-    if context.attemptNumber():
+    if context.attemptNumber() > (what == FILES and how == FAIL):
         if place.exists():
             place.with_suffix(".again").touch()
+        return
+    if what == FILES and how == FAIL and not context.attemptNumber():
         return
     place.touch()
     if how == FAIL:
