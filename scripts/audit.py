@@ -30,7 +30,7 @@ ROOT = Path(__file__).parent.parent
 LOCKED = ROOT / "requirements" / "dev.txt"
 PROGRAM = ROOT / "build" / "tools" / "bin" / "pip-audit"
 #: A version with known vulnerabilities, of a package that is not locked: a service that does not say so has no data.
-VULNERABLE = "requests", "2.3.0"
+VULNERABLE = "django", "2.0"
 CLEAN, FOUND, NOT_AUDITED = 0, 1, 3
 SHOWN = 5  # names of packages in the message
 ADVICE = """\
