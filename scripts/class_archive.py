@@ -5,10 +5,7 @@ Tests start Spark in many processes, and Spark starts many Pythons.
 FILE is an archive of the Java classes that Spark and a small query load. A Java that maps it need not find, read and
 check these classes again. A Java of another version, or with other jars, does not use it.
 
-HOME is a directory for ``SPARK_HOME``, with the programs and jars of the installed PySpark, but without its
-``python/lib/pyspark.zip``. Where that file exists, Spark puts it before the installed package on the path of its
-Pythons. Python keeps no compiled code of modules from zips, so each of these processes compiles them anew: 0.5 s in
-the one that Spark starts on the driver for each stateful stage of each query.
+HOME is a directory for ``SPARK_HOME`` in which Spark's Pythons start quickly; see `make_home`.
 """
 
 from __future__ import annotations
@@ -16,22 +13,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
+
+from tablestream.spark.local_spark import make_home
 
 _PROGRAM = Path(__file__).parent.parent / "examples" / "ten_lines.py"
 _TIMEOUT_S = 600.0
-
-
-def make_home(home: Path) -> None:
-    """Link to what Spark's programs need of the installed PySpark."""
-    spec = find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError("There is no PySpark.", name="pyspark")
-    home.mkdir(parents=True, exist_ok=True)
-    for name in ("bin", "sbin", "jars"):
-        (home / name).unlink(missing_ok=True)
-        (home / name).symlink_to(Path(spec.origin).parent / name)
 
 
 def main(archive: Path, home: Path) -> int:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from tablestream.pictures.diagram import Diagram
     from tablestream.pictures.timeline import Timeline, timeline
     from tablestream.sources import global_table, stream, table
+    from tablestream.spark.local_spark import local_session
     from tablestream.spark.relocation import relocate_checkpoint
     from tablestream.spark.row import Row
     from tablestream.spark.runner import OutputRequest, diagram, plan_text, start
@@ -91,6 +92,7 @@ __all__ = [
     "from_kafka",
     "functions",
     "global_table",
+    "local_session",
     "lookup",
     "plan_text",
     "read_state",
@@ -137,6 +139,7 @@ _DEFINED_IN = {
     "tablestream.handles.relation": ("Rejected",),
     "tablestream.spark.row": ("Row",),
     "tablestream.sources": ("global_table", "stream", "table"),
+    "tablestream.spark.local_spark": ("local_session",),
     "tablestream.spark.relocation": ("relocate_checkpoint",),
     "tablestream.spark.runner": ("OutputRequest", "diagram", "plan_text", "start"),
     "tablestream.spark.session": ("configure",),

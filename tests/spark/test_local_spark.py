@@ -1,15 +1,19 @@
-"""Java: what is missing and what to install, and how Spark starts it. Spark itself is not started here."""
+"""Java: what is missing and what to install, and how Spark starts it. Spark itself is started once here."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
-from tablestream.spark.local_spark import JavaError, check_java, stderr_into
+import tablestream as ts
+from tablestream.errors import ArgumentError
+from tablestream.spark.local_spark import JavaError, check_java, make_home, stderr_into
 from tests.cli.programs import done
 
 if TYPE_CHECKING:
@@ -59,6 +63,57 @@ def test_a_good_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: s
     fake_java(tmp_path, version)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert check_java() == major
+
+
+def test_a_session_of_this_computer_is_refused_beside_another_and_for_a_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: "a session")
+    with pytest.raises(ArgumentError, match="A Spark session runs already"):
+        ts.local_session()
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    with pytest.raises(ArgumentError, match="master='spark://h:7077' is not on this computer"):
+        ts.local_session("spark://h:7077")
+
+
+def test_a_home_has_links_and_no_zip(tmp_path: Path) -> None:
+    """It is made again over an older one."""
+    for _ in range(2):
+        make_home(tmp_path / "home")
+    assert {"bin", "jars"} <= {one.name for one in (tmp_path / "home").iterdir()}
+    assert (tmp_path / "home" / "bin" / "spark-submit").exists()
+    assert not list(tmp_path.glob("home/**/pyspark.zip"))
+
+
+LOCAL_SESSION = """
+import sys
+from pathlib import Path
+import tablestream as ts
+spark = ts.local_session("local[1]", memory="700m", settings={"spark.ui.enabled": "false", "spark.app.name": "mine"})
+(path,) = spark.sparkContext.range(1).map(lambda _: sys.path).collect()
+java = spark.sparkContext._jvm.java.lang
+print(any(one.endswith("pyspark.zip") and Path(one).exists() for one in path))
+print(java.Runtime.getRuntime().maxMemory() >> 20)
+print(spark.sparkContext.appName, spark.conf.get("spark.driver.host"))
+spark.stop()
+"""
+
+
+@pytest.mark.spark
+def test_a_session_of_this_computer_starts_pythons_without_the_zip(tmp_path: Path) -> None:
+    environment = {name: text for name, text in os.environ.items() if name != "SPARK_HOME"}
+    ran = subprocess.run(
+        [sys.executable, "-c", LOCAL_SESSION],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=200,
+    )
+    zipped, memory, name, host = ran.stdout.split()
+    assert (zipped, name, host) == ("False", "mine", "127.0.0.1")
+    assert 600 < int(memory) <= 700
 
 
 STARTS = """
