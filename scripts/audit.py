@@ -60,7 +60,7 @@ def verdict(packages: list[dict[str, Any]]) -> tuple[int, str]:
 
     Examples
     --------
-    >>> known = {"name": "requests", "version": "2.3.0", "vulns": [{"id": "A"}]}
+    >>> known = {"name": "django", "version": "2.0", "vulns": [{"id": "A"}]}
     >>> verdict([known, {"name": "polars", "version": "2.1.0", "vulns": []}])
     (0, 'No known vulnerabilities in 1 locked packages.')
     >>> code, message = verdict([known, {"name": "polars", "skip_reason": "not found"}])
