@@ -48,6 +48,7 @@ class ParquetFile:
     codec: str = "snappy"
     name: str = field(default_factory=lambda: f"part-{uuid.uuid4()}.parquet")
     _held: list[pa.Table] = field(default_factory=list)
+    _held_rows: int = 0
     _writer: pq.ParquetWriter | None = None
     _metadata: list[pq.FileMetaData] = field(default_factory=list)
 
@@ -64,7 +65,8 @@ class ParquetFile:
     def add(self, rows: pa.Table) -> None:
         """Write rows, once there are enough for a row group."""
         self._held.append(rows)
-        if sum(one.num_rows for one in self._held) >= _ROWS:
+        self._held_rows += rows.num_rows
+        if self._held_rows >= _ROWS:
             self._write()
 
     def end_keys(self) -> None:
@@ -94,5 +96,5 @@ class ParquetFile:
             )
         rows = pa.concat_tables(self._held) if self._held else self.schema.empty_table()
         self._writer.write_table(rows.cast(self.schema), row_group_size=_ROWS)
-        self._held = []
+        self._held, self._held_rows = [], 0
         return self._writer

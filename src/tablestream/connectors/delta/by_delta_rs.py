@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -42,6 +41,7 @@ from tablestream.connectors.delta.marks import Commit
 from tablestream.connectors.delta.names import needs_mapping
 from tablestream.connectors.delta.table import RANK, last_changes
 from tablestream.connectors.delta.types import DECLARED, as_texts
+from tablestream.connectors.parquet_file import ParquetFile
 from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, quoted
 
 if TYPE_CHECKING:
@@ -96,8 +96,6 @@ _STAGING = "_tablestream"
 _LISTS = 7
 #: A double holds so many digits.
 _EXACT_DIGITS = 15
-#: A worker gathers so many rows before it writes them: one row group of a file.
-_ROWS_AT_ONCE = 200_000
 
 
 class RsTable:
@@ -255,7 +253,7 @@ class RsTable:
         if any(not one.nullable or one.dataType != _nullable(one.dataType) for one in self.columns):
             return "has a column in which something cannot be null"
         wrong = [one.name for one in output if one.name not in there or not _is_same(one, there[one.name])]
-        return f"has not the column {wrong[0]!r} of the output's type" if wrong else None
+        return f"lacks the column {wrong[0]!r} in the output's type" if wrong else None
 
     def has_twice(self, key_columns: Sequence[str]) -> bool:
         """Whether a key has several rows."""
@@ -489,32 +487,17 @@ def _writer(
     """Return the function with which a worker writes its rows as one file, whose name it returns."""
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        groups = _gathered(batches)
-        first = next(groups, None)
+        there = (batch for batch in batches if batch.num_rows)
+        first = next(there, None)
         if first is None:
             return
-        name = f"{place}/{uuid.uuid4().hex}.parquet"
-        with (
-            file_system(uri, storage_options).open_output_stream(name) as file,
-            pq.ParquetWriter(file, schema) as writer,
-        ):
-            for group in chain((first,), groups):
-                writer.write_table(group.cast(schema))
-        yield pa.RecordBatch.from_pydict({"file": [name]})
+        file = ParquetFile(file_system(uri, storage_options), place, schema)
+        for batch in chain((first,), there):
+            file.add(pa.Table.from_batches([batch]))
+        file.close()
+        yield pa.RecordBatch.from_pydict({"file": [file.path]})
 
     return write
-
-
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Put batches together to tables of many rows."""
-    gathered: list[pa.RecordBatch] = []
-    for batch in batches:
-        gathered.append(batch)
-        if sum(one.num_rows for one in gathered) >= _ROWS_AT_ONCE:
-            yield pa.Table.from_batches(gathered)
-            gathered = []
-    if any(one.num_rows for one in gathered):
-        yield pa.Table.from_batches(gathered)
 
 
 def _under_names(batches: pa.RecordBatchReader, names: Sequence[str]) -> pa.RecordBatchReader:
