@@ -942,7 +942,7 @@ def test_a_kind_of_join_that_is_not_known(flights: ts.Table, planes: ts.Table, o
         "'cross'",
         operator="j",
     )
-    assert error.hint == "One of inner, left, right, outer."
+    assert error.hint == "One of inner, left, right, outer, left_semi, left_anti."
 
 
 def test_what_cannot_be_joined(

@@ -27,6 +27,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from tablestream.topology.graph import ancestors, base_of, fused, history_of, is_filtered, view_path
+from tablestream.topology.many_to_many import ManyToMany
 from tablestream.topology.nodes import (
     Aggregate,
     Filter,
@@ -44,7 +45,7 @@ from tablestream.topology.nodes import (
 from tablestream.topology.streams import FlatMap, SelectKey, StreamJoin, ToStream, ToTable
 from tests import reference
 from tests.plans.engine import Step
-from tests.plans.tables import Change, Key, Record, Value, call, foreign_key_of, new_key
+from tests.plans.tables import Change, Key, Record, Value, call, foreign_key_of, new_key, pointed
 from tests.plans.twins import Elements, Kept, Passing, Unfolded, groups_of
 from tests.reference import (
     AsOfJoin,
@@ -118,7 +119,7 @@ class Operator:
             versioned = [port for port, read in enumerate(self.reads) if history_of(read) is not None]
             versioned = versioned if self.is_rows_only else [port for port in versioned if port == POINTING]
             self.latest = {port: LatestOnly(counts=self._counts(port)) for port in versioned}
-        if not isinstance(self.node, Join) or not self.is_rows_only:
+        if not isinstance(self.node, Join) or isinstance(self.node, ManyToMany) or not self.is_rows_only:
             return
         tables = [RowTimes() for _ in self.reads]
         self.twin._inputs.tables[:] = tables
@@ -165,7 +166,9 @@ class Operator:
 
     def _key(self, key: Any) -> Key:
         node = self.node
-        if isinstance(node, OneToMany) or (isinstance(node, ForeignKeyJoin) and node.keeps_unmatched):
+        if isinstance(node, OneToMany | ManyToMany) or (
+            isinstance(node, ForeignKeyJoin) and node.keeps_unmatched
+        ):
             sides = zip(key, node.parents, strict=True)
             return tuple(part for side, table in sides for part in side or (None,) * len(table.key))
         return tuple(key)
@@ -404,7 +407,13 @@ class Model:
                 node.until_us, max_records=node.max_records, shard=self._shard, compat=self.compat
             )
             return Operator(node, held, node.parents)
-        assert isinstance(node, ForeignKeyJoin | OneToMany)
+        assert isinstance(node, ForeignKeyJoin | OneToMany | ManyToMany)
+        return self._matching(node)
+
+    def _matching(self, node: ForeignKeyJoin | OneToMany | ManyToMany) -> Operator:
+        if isinstance(node, ManyToMany):
+            by = (partial(_pointed, node.on), partial(_pointed, node.right_on))
+            return Operator(node, reference.ManyToMany(*by, joiner=_joiner(node)), node.parents)
         return self._pointing(node)
 
     def _filter(self, node: Filter) -> reference.Filter | VersionedView:
@@ -528,6 +537,10 @@ class Model:
             if self._asked(child):
                 return True
         return False
+
+
+def _pointed(on: Sequence[object], value: Value, key: Key) -> Key | None:
+    return pointed(on, value, key)
 
 
 def _keeping_all(node: Node) -> Operator:

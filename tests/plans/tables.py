@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tablestream.operators.reduce.fold import UserFunctions
+from tablestream.topology.many_to_many import ManyToMany
 from tablestream.topology.measures import Measure
 from tablestream.topology.nodes import (
     Aggregate,
@@ -38,7 +39,7 @@ from tablestream.topology.nodes import (
 from tablestream.topology.streams import FlatMap, Grace, Merge, SelectKey, StreamJoin, ToStream, ToTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 Key: TypeAlias = tuple[str | None, ...]
 Value: TypeAlias = str | None
@@ -337,6 +338,22 @@ def one_to_many(
     )
 
 
+def many_to_many(
+    left: Node,
+    right: Node,
+    on: ForeignKey | None = None,
+    right_on: ForeignKey | None = None,
+    joiner: Joiner | None = None,
+    *,
+    width: int = 1,
+) -> ManyToMany:
+    """Declare the join of rows with equal pointers, by default the first ones of both."""
+    name, select, gone = f"{left.name}_{right.name}", *_select(joiner)
+    key = _key(len(left.key) + len(right.key))
+    sides = (_on(on, width), _on(right_on, width))
+    return ManyToMany(name, "", key, VALUE, left, right, "inner", select, gone, *sides, _key(width))
+
+
 class Row(NamedTuple):
     """What the functions of a group see of a row."""
 
@@ -498,9 +515,14 @@ def group_of(node: Aggregate | Top, value: str, key: Key) -> Key:
 
 def foreign_key_of(join: ForeignKeyJoin | OneToMany | StreamJoin, value: Value, key: Key) -> Key | None:
     """Evaluate a join's foreign key; none if the row is absent or a part is null."""
+    return pointed(join.on, value, key)
+
+
+def pointed(on: Sequence[object], value: Value, key: Key) -> Key | None:
+    """Evaluate what a row points at; none if the row is absent or a part is null."""
     if value is None:
         return None
-    parts = tuple(part.function(value, key) for part in join.on if isinstance(part, Python))
+    parts = tuple(part.function(value, key) for part in on if isinstance(part, Python))
     return None if None in parts else parts
 
 

@@ -6,6 +6,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from tablestream.topology.graph import ancestors
+from tablestream.topology.many_to_many import ManyToMany
 from tablestream.topology.nodes import (
     Aggregate,
     Filter,
@@ -92,6 +93,8 @@ def _step(node: Node) -> str:
     if isinstance(node, Top):
         return _top(node)
     assert isinstance(node, Join)
+    if isinstance(node, ManyToMany):
+        return _many_to_many(node)
     return _key_join(node) if isinstance(node, KeyJoin) else _pointing(node)
 
 
@@ -114,6 +117,13 @@ def _key_join(node: KeyJoin) -> str:
     how = "FULL" if node.how == "outer" else node.how
     rows = f"{_name(node.left)} AS l {how} JOIN {_name(node.right)} AS r ON {same}"
     return _select([f"coalesce({one}, {other})" for one, other in pairs], _both(node, "l.v", "r.v"), rows)
+
+
+def _many_to_many(node: ManyToMany) -> str:
+    sides = zip(_pointed(node.on, node.left, "l"), _pointed(node.right_on, node.right, "r"), strict=True)
+    same = " AND ".join(f"{one} = {other}" for one, other in sides)
+    rows = f"{_name(node.left)} AS l JOIN {_name(node.right)} AS r ON {same}"
+    return _select([*_keys(node.left, "l"), *_keys(node.right, "r")], _both(node, "l.v", "r.v"), rows)
 
 
 def _pointing(node: Join) -> str:

@@ -50,6 +50,7 @@ from tests.plans.tables import (
     foreign_key_join,
     grouped,
     key_join,
+    many_to_many,
     mapped,
     one_to_many,
     points,
@@ -66,7 +67,7 @@ KEYS = ("k1", "k10", "k\U0001f600")
 SIZES = (3, 8)
 KINDS = (
     "key", "foreign key", "foreign key", "global", "one to many", "view", "view", "groups", "groups",
-    "suppress", "suppress", "top",
+    "suppress", "suppress", "top", "many to many",
 )  # fmt: skip
 
 
@@ -117,7 +118,8 @@ def asked_for(draw: st.DrawFn, tables: Sequence[Node]) -> tuple[Node, ...]:
 @st.composite
 def _operator(draw: st.DrawFn, tables: Sequence[Node], *, ordered: bool, in_sql: bool) -> Node:
     table = draw(st.sampled_from(tables[-3:]))
-    kind = draw(st.sampled_from([one for one in KINDS if not (in_sql and one == "suppress")]))
+    out = {"suppress": in_sql, "many to many": ordered}  # compat has none
+    kind = draw(st.sampled_from([one for one in KINDS if not out.get(one)]))
     if kind == "view":
         return draw(views(table))
     if kind == "groups":
@@ -144,6 +146,12 @@ def joins(draw: st.DrawFn, kind: str, table: Node, tables: Sequence[Node], *, sp
         return key_join(table, other, draw(st.sampled_from(HOWS)), joiner)
     sources = [one for one in tables if isinstance(one, Source)]
     recent = st.one_of(st.sampled_from(tables[-3:]), st.sampled_from(tables))
+    if kind == "many to many":
+        other = draw(recent)
+        if len(table.key) + len(other.key) > 2:  # longer keys are not pointed at
+            table, other = draw(st.sampled_from(sources)), draw(st.sampled_from(sources))
+        by = st.sampled_from([points(0), points(1), own_key, by_letter])
+        return many_to_many(table, other, draw(by), draw(by), joiner)
     other = draw(st.sampled_from(sources) if kind == "global" else recent)
     if len(other.key) > 2:
         return key_join(other, other, draw(st.sampled_from(HOWS)))

@@ -23,6 +23,7 @@ from tests.plans.tables import (
     grouped,
     key_join,
     looked_up,
+    many_to_many,
     mapped,
     materialized,
     merged,
@@ -101,6 +102,10 @@ def _complete(how: str, *, foreign: bool) -> Node:
     return key_join(*sides, how, complete_history=True)  # type: ignore[arg-type]
 
 
+def _with_itself(table: Node) -> Node:
+    return many_to_many(table, filtered(table, has_a), points(0), by_letter)
+
+
 def _star(*, copied: bool = False) -> Node:
     joins = [(source("A"), "left", points(0)), (source("B"), "inner", points(1))]
     return starred(source("L"), *joins, copied=copied)  # type: ignore[arg-type]
@@ -123,6 +128,8 @@ CLASSES: Mapping[str, Mapping[str, Case]] = {
             lambda: foreign_key_join(source("A"), source("B"), "left", spread=3), modes=(False,)
         ),
         "one to many": _case(lambda: one_to_many(source("A"), source("B"), "left")),
+        "many to many": _case(lambda: many_to_many(source("A"), source("B")), modes=(False,)),
+        "many to many of one table": _case(lambda: _with_itself(source("A")), modes=(False,)),
         "every change and the last ones": Case(_only_joins, has_model=False, modes=(False,)),
     },
     "star join": {

@@ -30,6 +30,7 @@ from tests.plans.tables import (
     foreign_key_join,
     key_join,
     looked_up,
+    many_to_many,
     mapped,
     materialized,
     merged,
@@ -102,6 +103,7 @@ PLANS: dict[str, Plan] = {
 #: Plans that Kafka Streams does not have.
 FURTHER: dict[str, Plan] = {
     "elements of a filtered table": lambda a, *_: unfolded(filtered(a, has_a), pointers),
+    "many to many": lambda a, b, *_: many_to_many(filtered(a, has_a), b, points(0), points(1)),
 }
 RECORDS = 250
 SCHEMA = "source string, k0 string, k1 string, v string, ts bigint, number bigint"

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 import tablestream as ts
 from tablestream.topology.graph import ancestors
+from tablestream.topology.many_to_many import ManyToMany
 from tablestream.topology.nodes import (
     Aggregate,
     Filter,
@@ -145,8 +146,11 @@ def _join(node: Join, left: Any, right: Any, name: str) -> Any:
 
     if isinstance(node, KeyJoin):
         return left.join(right, how=node.how, select=select, name=name)
-    assert isinstance(node, ForeignKeyJoin | OneToMany | StreamJoin)
+    assert isinstance(node, ForeignKeyJoin | OneToMany | ManyToMany | StreamJoin)
     on = [_pointer(part) for part in node.on]
+    if isinstance(node, ManyToMany):
+        right_on = [_pointer(part) for part in node.right_on]
+        return left.join(right, on=on, right_on=right_on, select=select, name=name)
     if isinstance(node, StreamJoin) and node.copied:
         right = ts.GlobalTable(right._node, right._spark)
     if isinstance(node, ForeignKeyJoin) and node.as_of is not None:

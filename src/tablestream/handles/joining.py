@@ -23,7 +23,7 @@ from tablestream.spark.given_columns import ColumnLike, as_columns
 from tablestream.spark.row import LEFT, RIGHT, Given, Plain, Row, plain, renamed, side_column
 from tablestream.spark.types import check_bytewise
 from tablestream.topology.graph import base_of, history_of, shown_name
-from tablestream.topology.nodes import Field, Fields, How, KeyJoin, Named, Node
+from tablestream.topology.nodes import AsOf, Field, Fields, ForeignKeyJoin, How, KeyJoin, Named, Node
 
 
 class OnKey(Enum):
@@ -183,6 +183,14 @@ class Joining:
 
     def pointing(self, on: On) -> tuple[Fields, tuple[SparkExpression, ...]]:
         """The foreign key: its columns in the types used for comparison, and the expressions over the left row."""
+        pointers, key = self.pointers(on), self.right.key
+        pointing = KeySide([(one.name, one.type) for one in pointers], POINTING)
+        common = common_key(pointing, _key_side(self.right), at=self.at)
+        fields = tuple(Field(one.name, kind.json()) for one, kind in zip(key, common, strict=True))
+        return fields, tuple(one.expression for one in pointers)
+
+    def pointers(self, on: On, role: str = "a foreign key") -> list[Analysed]:
+        """The columns that `on` names of a left row, or computes."""
         if isinstance(on, OnKey):
             on = [one.name for one in self.left.key]
         elif callable(on) and not isinstance(on, Column | str):
@@ -190,12 +198,8 @@ class Joining:
         rows = empty(self.spark, schema_of([*self.left.key, *self.left.value]))
         pointers = self.carried(rows, as_columns(listed(on), rows.columns))
         for one in pointers:
-            check_bytewise(one.type, one.name, at=self.at, role="a foreign key")
-        key = self.right.key
-        pointing = KeySide([(one.name, one.type) for one in pointers], POINTING)
-        common = common_key(pointing, _key_side(self.right), at=self.at)
-        fields = tuple(Field(one.name, kind.json()) for one, kind in zip(key, common, strict=True))
-        return fields, tuple(one.expression for one in pointers)
+            check_bytewise(one.type, one.name, at=self.at, role=role)
+        return pointers
 
     def _called(self, on: Callable[..., Any]) -> list[Any]:
         """The columns that a user's function of the left row returns, or of the row and its key."""
@@ -247,13 +251,11 @@ class Joining:
         """The value of the join: its columns, their expressions, and the condition under which there is no row."""
         if select is not None:
             self._check_select(select)
-        given = Given(self.spark)
-        sides = [*_side_fields(LEFT, self.left), *_side_fields(RIGHT, self.right)]
-        frame = empty(self.spark, T.StructType(sides))
+        given, frame = Given(self.spark), self.both()
         if select is None:
             made: Any = self._all_columns(suffixes, list(keys))
         else:
-            made = select(Row(_names(self.left), LEFT, given), Row(_names(self.right), RIGHT, given))
+            made = select(*self.rows(given))
         columns = self.carried(frame, as_columns(map(given.of, listed(made)), frame.columns), _HINT)
         parts, absent = taken_apart(columns)
         if parts is not None:
@@ -262,6 +264,15 @@ class Joining:
         columns = [one if one.named else replace(one, name=_joined_name(one.name)) for one in columns]
         value, named = checked_value(self.spark, columns, keys, self.at)
         return value, named, None if gone is None else gone.expression
+
+    def both(self) -> DataFrame:
+        """A data frame with the columns of both sides, and no rows."""
+        sides = [*_side_fields(LEFT, self.left), *_side_fields(RIGHT, self.right)]
+        return empty(self.spark, T.StructType(sides))
+
+    def rows(self, given: Given) -> tuple[Row, Row]:
+        """Both rows, as the user's functions get them."""
+        return Row(_names(self.left), LEFT, given), Row(_names(self.right), RIGHT, given)
 
     def _check_select(self, select: Any) -> None:
         """Refuse what is no function of two rows."""
@@ -328,6 +339,48 @@ class Joining:
                 "Give the tables different names (name=).",
             )
         return tuple(fields)
+
+
+def foreign_key_join(
+    joining: Joining,
+    pointing: tuple[Fields, tuple[SparkExpression, ...]],
+    how: How,
+    select: SelectFunction | None,
+    suffixes: Suffixes,
+    *,
+    keeps_key: bool = False,
+    copied: bool = False,
+    complete_history: bool = False,
+    spread: int | None = None,
+    as_of: AsOf | None = None,
+) -> ForeignKeyJoin:
+    """Join each left row with the right row that it points at.
+
+    `pointing`: the right key in the compared types, and the foreign key. `keeps_key`: the join is not planned as one on
+    the key. The others are the node's.
+    """
+    (foreign, expressions), is_by_left_key = pointing, how in {"inner", "left"}
+    key = joining.left.key if is_by_left_key else joining.joint_key()
+    value, columns, gone = joining.value(select, suffixes, joining.key_columns(key, same=False))
+    on_key = is_by_left_key and not keeps_key and joining.is_on_key(foreign, expressions)
+    return ForeignKeyJoin(
+        name=joining.at.operator,
+        where=joining.at.where,
+        key=key,
+        value=value,
+        left=joining.left,
+        right=joining.right,
+        how=how,
+        select=columns,
+        delete_when=gone,
+        on=expressions,
+        foreign=foreign,
+        copied=copied,
+        on_key=on_key,
+        complete_history=complete_history,
+        spread=None if on_key else spread,
+        as_of=as_of,
+    )
 
 
 def _key_side(node: Node) -> KeySide:

@@ -25,12 +25,14 @@ from tablestream.operators.versioned_table import VersionedTable
 from tablestream.planner.group_rules import aggregate, top
 from tablestream.planner.join_rules import foreign_key_join, key_join, one_to_many, stream_join
 from tablestream.planner.lowering import Draft, History, Lowering, Made, Remembered, Want, struct_of
+from tablestream.planner.many_rules import many_to_many
 from tablestream.planner.physical_plan import Inputs
 from tablestream.planner.result import Result
 from tablestream.runtime.rejections import Shown
 from tablestream.runtime.rounds import EVERY_SHARD
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, key_columns
 from tablestream.topology.graph import base_of, deletes_lost, path_from_base
+from tablestream.topology.many_to_many import ManyToMany
 from tablestream.topology.nodes import (
     Aggregate,
     Captured,
@@ -289,6 +291,7 @@ _PLACE: dict[type[Node], Callable[[Lowering, Any], Made]] = {
     KeyJoin: key_join,
     ForeignKeyJoin: foreign_key_join,
     OneToMany: one_to_many,
+    ManyToMany: many_to_many,
     StreamJoin: stream_join,
     Aggregate: aggregate,
     Top: top,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from tablestream.topology.graph import ancestors
+from tablestream.topology.many_to_many import ManyToMany
 from tablestream.topology.nodes import (
     Aggregate,
     Expression,
@@ -109,7 +110,9 @@ class _Needs:
             made = self._made(join, join.select)
             for expression in (*made, *((join.delete_when,) if join.delete_when else ())):
                 yield _of_side(expression, f"{SIDES[side]}.")
-        if side == (1 if isinstance(join, OneToMany) else 0):
+        if isinstance(join, ManyToMany):
+            yield from map(_used, join.parents_on[side])
+        elif side == (1 if isinstance(join, OneToMany) else 0):
             on: tuple[Expression, ...] = getattr(join, "on", ())
             yield from map(_used, on)
             if isinstance(join, ForeignKeyJoin) and join.as_of is not None:

@@ -9,12 +9,14 @@ a group, the ranks of a group                those of the group; not the rank
 key join: inner; left, right; outer          those of both sides; of the side whose rows stay; of either side
 foreign-key join: inner, left; right, outer  those of the left table; all, since each row has one of the two keys
 one to many: inner; left                     those of the many; those of the one, and all of the many
+many to many                                 those of the left table, and those of the right one
 rows of an array, by flat_map                those of the table; not the position
 ===========================================  ==================================================================
 """
 
 from __future__ import annotations
 
+from tablestream.topology.many_to_many import ManyToMany
 from tablestream.topology.nodes import Aggregate, ForeignKeyJoin, KeyJoin, Node, OneParent, OneToMany, Top
 from tablestream.topology.streams import FlatMap, ToTable
 
@@ -32,7 +34,7 @@ def nullable_key(node: Node) -> Parts:
         return (*every[:-1], False)
     if isinstance(node, FlatMap):
         return (*nullable_key(node.parent), False)
-    if isinstance(node, KeyJoin | OneToMany | ForeignKeyJoin):
+    if isinstance(node, KeyJoin | OneToMany | ForeignKeyJoin | ManyToMany):
         return _of_join(node, nullable_key(node.left), nullable_key(node.right))
     is_view = isinstance(node, OneParent) and not node.parent.is_stream
     return nullable_key(node.parents[0]) if is_view else tuple(not one for one in every)
@@ -48,10 +50,12 @@ def _keeps_either_key(node: Node) -> bool:
     return isinstance(node, ForeignKeyJoin) and node.keeps_unmatched
 
 
-def _of_join(join: KeyJoin | OneToMany | ForeignKeyJoin, left: Parts, right: Parts) -> Parts:
+def _of_join(join: KeyJoin | OneToMany | ForeignKeyJoin | ManyToMany, left: Parts, right: Parts) -> Parts:
     """Which parts of a join's key can be null, given those of its sides."""
     if isinstance(join, ForeignKeyJoin):
         return left
+    if isinstance(join, ManyToMany):
+        return (*left, *right)
     if isinstance(join, OneToMany):
         unmatched = join.keeps_unmatched
         return (*(one and unmatched for one in left), *(many or unmatched for many in right))

@@ -1,0 +1,319 @@
+"""Joins of two tables on values that are no key of either: many to many, and whether there is a match at all.
+
+What a join needs beyond pairs is made of other nodes. In this order:
+
+==========================  ================================================================================
+a result                    is made of
+==========================  ================================================================================
+pairs                       `ManyToMany`; with ``where=`` a filter on top of it
+rows that have a match      a foreign-key join with the other table or, if the values are not its key, with the
+.                           number of its rows by these values; with ``where=`` a join of the rows with the number
+.                           of their pairs
+left, right, outer          the pairs, and the rows without a match under the same key with nulls: a union
+==========================  ================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from tablestream.arguments.kinds import check_function
+from tablestream.errors import ArgumentError
+from tablestream.handles.joining import Joining, On, SelectFunction, Suffixes
+from tablestream.spark.analysis import Analysed, check_condition, folding, is_found
+from tablestream.spark.columns import SparkExpression, quoted, schema_of, spark_type
+from tablestream.spark.compared import POINTING, KeySide, common_key
+from tablestream.spark.row import LEFT, RIGHT, Given, plain, side_column
+from tablestream.topology.many_to_many import ManyToMany
+from tablestream.topology.measures import Measure
+from tablestream.topology.nodes import (
+    Aggregate,
+    Field,
+    Fields,
+    Filter,
+    ForeignKeyJoin,
+    KeyJoin,
+    Named,
+    Node,
+    Select,
+)
+from tablestream.topology.nulls import nullable_key
+from tablestream.topology.streams import Merge, SelectKey, ToStream, ToTable
+
+JoinHow = Literal["inner", "left", "right", "outer", "left_semi", "left_anti"]
+#: The kinds of a join that say of left rows alone whether they have a match.
+MATCHED: tuple[JoinHow, ...] = ("left_semi", "left_anti")
+Condition = Callable[..., Any]
+_WHERE = "Write it as in where=lambda left, right: left.valid_from <= right.at."
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Two tables of which rows match.
+
+    Attributes
+    ----------
+    joining
+        The tables.
+    on, right_on
+        The values by which rows match, of a left and of a right row.
+    fields
+        The same, in the types in which both sides are compared.
+    condition
+        What must hold of both rows, too, over the columns of `Joining.both`.
+    """
+
+    joining: Joining
+    on: tuple[Analysed, ...]
+    right_on: tuple[Analysed, ...]
+    fields: Fields
+    condition: SparkExpression | None
+
+    @classmethod
+    def of(cls, joining: Joining, on: On, right_on: On, where: Condition | None) -> Matching:
+        """Analyse what users say. If `right_on` is the whole right key, its columns come in the order of the key."""
+        sides = (joining, _swapped(joining))
+        values = [
+            one.pointers(said, "what a join compares")
+            for one, said in zip(sides, (on, right_on), strict=True)
+        ]
+        kinds = common_key(
+            *(KeySide([(one.name, one.type) for one in side], POINTING) for side in values), at=joining.at
+        )
+        order = _key_order(values[1], joining) or range(len(kinds))
+        on_columns, right_columns = (tuple(side[number] for number in order) for side in values)
+        fields = tuple(Field(f"__on{number}", kinds[of].json()) for number, of in enumerate(order))
+        return cls(joining, on_columns, right_columns, fields, _condition(joining, where))
+
+    @property
+    def is_foreign_key(self) -> bool:
+        """Whether a left row matches one right row at most: that of its foreign key."""
+        return self.condition is None and _key_order(self.right_on, self.joining) is not None
+
+    @property
+    def swapped(self) -> Matching:
+        """The same without the condition, seen from the right."""
+        return Matching(_swapped(self.joining), self.right_on, self.on, self.fields, None)
+
+    # Results
+
+    def pairs(self, select: SelectFunction | None, suffixes: Suffixes) -> Node:
+        """The rows of an inner join."""
+        joining, key = self.joining, self.joining.joint_key()
+        value, columns, gone = joining.value(select, suffixes, joining.key_columns(key, same=False))
+        if self.condition is None:
+            return self._many_to_many(joining.at.operator, value, columns, gone)
+        return self._selected(self._matches, value, columns, gone)
+
+    def with_unmatched(
+        self, how: Literal["left", "right", "outer"], select: SelectFunction | None, suffixes: Suffixes
+    ) -> Node:
+        """The rows of a left, right or outer join: the pairs, and the rows of the kept sides without a match."""
+        joining, key = self.joining, self.joining.joint_key()
+        value, columns, gone = joining.value(select, suffixes, joining.key_columns(key, same=False))
+        pairs, name, where = self._matches, joining.at.operator, joining.at.where
+        node: Node = self._stream(pairs)
+        nullable = nullable_key(pairs)
+        for side in (0, 1):
+            if how in (("left", "outer"), ("right", "outer"))[side]:
+                node = Merge(f"{name}/{side}", where, key, pairs.value, node, self._unmatched(side, key))
+                others = [number >= len(joining.left.key) for number in range(len(key))]
+                nullable = tuple(
+                    one or (other is (side == 0)) for one, other in zip(nullable, others, strict=True)
+                )
+        rows = ToTable(f"{name}/rows", where, key, pairs.value, node, nullable=nullable)
+        return self._selected(rows, value, columns, gone)
+
+    def matched(self, *, exists: bool) -> Node:
+        """The left rows that have a match, or those that have none."""
+        table = self.joining.left
+        columns = tuple(Named(one.name, _column(side_column(LEFT, one.name))) for one in table.value)
+        return self._rows_of(0, self.joining.at.operator, table.value, columns, exists=exists)
+
+    # What they are made of
+
+    def _many_to_many(
+        self, name: str, value: Fields, columns: tuple[Named, ...], gone: SparkExpression | None
+    ) -> ManyToMany:
+        return ManyToMany(
+            name=name,
+            where=self.joining.at.where,
+            key=self.joining.joint_key(),
+            value=value,
+            left=self.joining.left,
+            right=self.joining.right,
+            how="inner",
+            select=columns,
+            delete_when=gone,
+            on=tuple(one.expression for one in self.on),
+            right_on=tuple(one.expression for one in self.right_on),
+            foreign=self.fields,
+        )
+
+    @cached_property
+    def _matches(self) -> Node:
+        """All pairs that match, with all columns of both rows."""
+        name, where = self.joining.at.operator, self.joining.at.where
+        fields = tuple(Field(one.name, one.dataType.json()) for one in self.joining.both().schema)
+        columns = tuple(Named(one.name, _column(one.name)) for one in fields)
+        pairs = self._many_to_many(f"{name}/pairs", fields, columns, None)
+        if self.condition is None:
+            return pairs
+        return Filter(f"{name}/matches", where, pairs.key, pairs.value, pairs, self.condition, negate=False)
+
+    def _selected(
+        self, rows: Node, value: Fields, columns: tuple[Named, ...], gone: SparkExpression | None
+    ) -> Select:
+        """The result, computed from the columns of both rows."""
+        at = self.joining.at
+        return Select(at.operator, at.where, rows.key, value, rows, columns, gone)
+
+    def _stream(self, table: Node) -> ToStream:
+        return ToStream(f"{table.name}/stream", self.joining.at.where, table.key, table.value, table)
+
+    def _unmatched(self, side: int, key: Fields) -> SelectKey:
+        """The rows of a side without a match as records: under the key of pairs, with their columns, and nulls."""
+        joining = self.joining
+        table, name = (joining.left, joining.right)[side], joining.at.operator
+        mine, here = (LEFT, RIGHT)[side], {one.name for one in (*table.key, *table.value)}
+        fields = tuple(Field(one.name, one.dataType.json()) for one in joining.both().schema)
+        columns = []
+        for one in fields:
+            own = one.name.removeprefix(f"{mine}.") if one.name.startswith(f"{mine}.") else None
+            if own == "":
+                made = SparkExpression(F.lit(True), "true", frozenset(), harmless=True)
+            elif one.name == side_column((RIGHT, LEFT)[side], ""):
+                made = SparkExpression(F.lit(False), "false", frozenset(), harmless=True)
+            else:
+                made = _column(side_column(LEFT, own)) if own in here else _null(one)
+            columns.append(Named(one.name, made))
+        rows = self._rows_of(
+            side, f"{name}/unmatched {('left', 'right')[side]}", fields, tuple(columns), exists=False
+        )
+        width, stream = len(joining.left.key), self._stream(rows)
+        parts = [_column(one.name) for one in table.key]
+        nulls = [_null(one) for one in (key[width:] if side == 0 else key[:width])]
+        named = zip(key, [*parts, *nulls] if side == 0 else [*nulls, *parts], strict=True)
+        return SelectKey(
+            f"{rows.name}/key",
+            stream.where,
+            key,
+            stream.value,
+            stream,
+            tuple(Named(one.name, part) for one, part in named),
+        )
+
+    def _rows_of(
+        self, side: int, name: str, value: Fields, columns: tuple[Named, ...], *, exists: bool
+    ) -> Node:
+        """The rows of a side that have a match, or none. `columns` are over a join whose left side it is."""
+        how: Literal["inner", "left"] = "inner" if exists else "left"
+        gone = None if exists else _column(side_column(RIGHT, ""))
+        where, table = self.joining.at.where, (self.joining.left, self.joining.right)[side]
+        if self.condition is not None:
+            return KeyJoin(
+                name,
+                where,
+                table.key,
+                value,
+                table,
+                self._counts_of_pairs(side),
+                how,
+                columns,
+                gone,
+                own_times=True,
+            )
+        one = self if side == 0 else self.swapped
+        other = one.joining.right
+        if not one.is_foreign_key:
+            other = _counted(
+                f"{name}/counts", where, other, one.fields, [part.expression for part in one.right_on]
+            )
+        on = tuple(part.expression for part in one.on)
+        on_key = replace(one.joining, right=other).is_on_key(one.fields, on)
+        return ForeignKeyJoin(
+            name, where, table.key, value, table, other, how, columns, gone, on, one.fields, on_key=on_key
+        )
+
+    def _counts_of_pairs(self, side: int) -> Aggregate:
+        """How many pairs each row of a side has, by the side's key."""
+        matches, width = self._matches, len(self.joining.left.key)
+        key = matches.key[:width] if side == 0 else matches.key[width:]
+        return _counted(
+            f"{matches.name}/counts {side}", matches.where, matches, key, [_column(one.name) for one in key]
+        )
+
+
+def check_only(joining: Joining, given: Iterable[str], what: str) -> None:
+    """Refuse arguments that do not go with `what` of a join."""
+    if names := list(given):
+        raise joining.error(
+            ArgumentError,
+            f"{names[0]} cannot be used {what}.",
+            f"Omit {names[0]}.",
+        )
+
+
+def _swapped(joining: Joining) -> Joining:
+    return Joining(joining.right, joining.left, joining.spark, joining.at)
+
+
+def _condition(joining: Joining, where: Condition | None) -> SparkExpression | None:
+    """What must hold of both rows."""
+    if where is None:
+        return None
+    check_function(where, "where", 2, hint=_WHERE, operator=joining.at.operator, where=joining.at.where)
+    made = where(*joining.rows(Given(joining.spark)))
+    column = F.expr(made) if isinstance(made, str) else made
+    (said,) = joining.carried(joining.both(), [column.alias("where")], _WHERE)
+    check_condition(said, joining.at)
+    return said.expression
+
+
+def _key_order(values: Iterable[Analysed], joining: Joining) -> list[int] | None:
+    """Where the columns of the whole right key are among some values of a right row; None: they are something else."""
+    fold, key = folding(joining.spark), joining.right.key
+    of = {fold(one.expression.text.strip("`")): (number, one) for number, one in enumerate(values)}
+    found = [of.get(fold(one.name)) for one in key]
+    without_key = joining.spark.createDataFrame([], schema_of(joining.right.value))
+    order = [
+        one[0] for one in found if one is not None and not is_found(one[1].expression.column, without_key)
+    ]
+    return order if len(order) == len(key) == len(of) else None
+
+
+def _counted(name: str, where: str, rows: Node, key: Fields, on: list[SparkExpression]) -> Aggregate:
+    """How many rows there are by some values."""
+    count, measure = Field("count", T.LongType().json()), Measure("count", None)
+    return Aggregate(
+        name=name,
+        where=where,
+        key=key,
+        value=(count,),
+        parent=rows,
+        on=tuple(on),
+        inputs=(),
+        input_fields=(),
+        measures=(measure,),
+        functions=None,
+        keep_empty=False,
+    )
+
+
+def _column(name: str) -> SparkExpression:
+    """A column as it is."""
+    return SparkExpression(plain(name) or quoted(name), name, frozenset({name}), harmless=True)
+
+
+def _null(one: Field) -> SparkExpression:
+    """A null of a column's type."""
+    kind = spark_type(one)
+    return SparkExpression(
+        F.lit(None).cast(kind), f"CAST(NULL AS {kind.simpleString()})", frozenset(), harmless=True
+    )

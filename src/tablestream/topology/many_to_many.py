@@ -1,0 +1,35 @@
+"""The node of a join of two tables on values that are no key of either."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tablestream.topology.nodes import Expression, Fields, Join
+
+
+@dataclass(frozen=True, eq=False)
+class ManyToMany(Join):
+    """Every row of the left table with each row of the right one that has the same values; keyed by both keys.
+
+    Attributes
+    ----------
+    on, right_on
+        The join value, an expression per column, over a row of the left table, and over one of the right.
+    foreign
+        Its columns, in the types in which both sides are compared.
+    """
+
+    on: tuple[Expression, ...]
+    right_on: tuple[Expression, ...]
+    foreign: Fields
+
+    @property
+    def parents_on(self) -> tuple[tuple[Expression, ...], tuple[Expression, ...]]:
+        """The join value, over a row of either parent."""
+        return self.on, self.right_on
+
+    @property
+    def meaning(self) -> str:
+        left, right = (", ".join(one.text for one in side) for side in (self.on, self.right_on))
+        sides = f"{self.left.name} with {self.right.name}"
+        return f"{self._kind} of {sides} on {left} = {right}; {self._select_text}"
