@@ -41,6 +41,7 @@ BEHIND_AN_EXTRA = {
     "tablestream.cli": "rich",
     "tablestream.connectors.debezium": "msgspec",
     "tablestream.operators.reduce.sketched": "datasketches",
+    "tablestream.sql": "sqlglot",
 }
 
 

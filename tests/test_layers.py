@@ -45,7 +45,7 @@ def may_import_spark(folder: str) -> bool:
 
 def may_import_bridge(folder: str, module: str) -> bool:
     """Say whether a module may import ``tablestream.spark``: handles, the bridge, the test driver, commands."""
-    return folder in {"spark", "handles", "databases", "testing", "cli"} or (
+    return folder in {"spark", "handles", "databases", "sql", "testing", "cli"} or (
         folder == "" and module not in NOT_HANDLES
     )
 

@@ -26,6 +26,7 @@ PROGRAMS = [
     "from-flink-sql.md",
     "operations.md",
     "recipes.md",
+    "sql.md",
     "tutorial-windows.md",
 ]
 #: Pages whose blocks other tests run, or hold to a program that runs.

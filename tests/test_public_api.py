@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,9 +58,12 @@ for name in ts.__all__:
 
 
 def test_a_submodule_has_no_name_of_the_api_unless_it_is_one() -> None:
-    """An import of the submodule would put it in the place of the function or class."""
+    """An import of the submodule would put it in the place of the function or class. `sql` can be called as both."""
     modules = {one.name for one in pkgutil.iter_modules(tablestream.__path__)}
-    assert modules & set(tablestream.__all__) == {"errors", "functions", "testing"}
+    assert modules & set(tablestream.__all__) == {"errors", "functions", "testing", "sql"}
+    package: Any = importlib.import_module("tablestream.sql")
+    with pytest.raises(tablestream.errors.ArgumentError, match="1 is not a query"):
+        package(1)
 
 
 def test_another_name_is_an_attribute_error() -> None:

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from tablestream.spark.runner import OutputRequest, diagram, plan_text, start
     from tablestream.spark.session import configure
     from tablestream.spark.state_reader import read_state
+    from tablestream.sql.call import sql
     from tablestream.streams import Stream
     from tablestream.tables import GlobalTable, Table
 
@@ -97,6 +98,7 @@ __all__ = [
     "plan_text",
     "read_state",
     "relocate_checkpoint",
+    "sql",
     "start",
     "stream",
     "table",
@@ -145,6 +147,7 @@ _DEFINED_IN = {
     "tablestream.spark.session": ("configure",),
     "tablestream.spark.state_reader": ("read_state",),
     "tablestream.handles.star": ("Lookup", "lookup"),
+    "tablestream.sql.call": ("sql",),
     "tablestream.streams": ("Stream",),
     "tablestream.tables": ("GlobalTable", "Table"),
 }

@@ -11,6 +11,7 @@
     │   ├── NotVersionedError                                     the operation needs a table with a history
     │   ├── GraceExceedsHistoryError                              records would wait longer than versions are kept
     │   ├── NondeterministicError                                 an expression whose result cannot be retracted
+    │   ├── SqlRefusedError                                       a query in SQL that cannot be maintained
     │   ├── SessionSettingError                                   the session lacks what a stateful plan needs
     │   ├── MixedPlanError                                        outputs that cannot run as one plan
     │   ├── TargetError                                           what is in a target does not fit the checkpoint
@@ -164,6 +165,12 @@ class NondeterministicError(PlanError):
     """An expression may give another value when its result has to be retracted."""
 
     code = "TABLESTREAM_NONDETERMINISTIC"
+
+
+class SqlRefusedError(PlanError):
+    """A query in SQL cannot be maintained; the message has every reason."""
+
+    code = "TABLESTREAM_SQL_REFUSED"
 
 
 class SessionSettingError(PlanError):

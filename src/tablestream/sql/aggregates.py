@@ -1,0 +1,204 @@
+"""Aggregate functions of SQL as those of `tablestream.functions`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from tablestream import functions as tf
+from tablestream.functions import AggregateFunction
+from tablestream.sql.context import Context
+from tablestream.sql.scope import Scope
+
+#: Functions of one column.
+_OF_ONE: dict[type[exp.Expr], Callable[[str], AggregateFunction]] = {
+    exp.Sum: tf.sum,
+    exp.Avg: tf.avg,
+    exp.Min: tf.min,
+    exp.Max: tf.max,
+    exp.First: tf.first,
+    exp.FirstValue: tf.first,
+    exp.AnyValue: tf.first,
+    exp.Last: tf.last,
+    exp.LastValue: tf.last,
+    exp.ArrayAgg: tf.collect_list,
+    exp.ArrayUniqueAgg: tf.collect_set,
+    exp.Stddev: tf.stddev,
+    exp.StddevSamp: tf.stddev_samp,
+    exp.StddevPop: tf.stddev_pop,
+    exp.Variance: tf.variance,
+    exp.VariancePop: tf.var_pop,
+    exp.LogicalAnd: tf.bool_and,
+    exp.LogicalOr: tf.bool_or,
+    exp.Median: tf.median,
+    exp.Mode: tf.mode,
+}
+#: Functions that the parser does not know, by their names.
+_BY_NAME: dict[str, Callable[[str], AggregateFunction]] = {
+    "mean": tf.avg,
+    "std": tf.stddev,
+    "every": tf.bool_and,
+    "some": tf.bool_or,
+    "any": tf.bool_or,
+}
+#: Further aggregates of Spark that the parser does not know.
+_OTHERS = {
+    "regr_avgx",
+    "regr_avgy",
+    "regr_count",
+    "regr_slope",
+    "regr_intercept",
+    "bitmap_construct_agg",
+    "try_sum",
+}
+_OTHERS |= {
+    "try_avg",
+    "histogram_numeric",
+    "count_min_sketch",
+    "product",
+    "kurtosis",
+    "bitmap_or_agg",
+    "hll_sketch_agg",
+}
+#: Functions whose result is the same with DISTINCT.
+_SAME_DISTINCT = (exp.Min, exp.Max, exp.LogicalAnd, exp.LogicalOr, exp.ArrayUniqueAgg)
+#: Functions that take no notice of null.
+_WITH_NULLS = (exp.First, exp.FirstValue, exp.Last, exp.LastValue, exp.AnyValue)
+
+
+def aggregates_in(node: exp.Expr) -> Iterator[exp.Expr]:
+    """The aggregates of an expression, without those of its subqueries and those that windows compute."""
+    if isinstance(node, exp.Query | exp.Subquery | exp.Exists):
+        return
+    if isinstance(node, exp.Window):
+        for part in (node.this, *(node.args.get("partition_by") or []), node.args.get("order")):
+            for child in part.iter_expressions() if part is not None else ():
+                yield from aggregates_in(child)
+        return
+    if is_aggregate(node):
+        yield node
+        return
+    for child in node.iter_expressions():
+        yield from aggregates_in(child)
+
+
+def is_aggregate(node: exp.Expr) -> bool:
+    """Whether an expression is an aggregate, with what stands behind it."""
+    if isinstance(node, exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
+        return is_aggregate(node.this)
+    if isinstance(node, exp.Anonymous):
+        return node.name.lower() in {*_BY_NAME, *_OTHERS}
+    return isinstance(node, exp.AggFunc) and not isinstance(node, exp.RowNumber)
+
+
+@dataclass(frozen=True)
+class Aggregates:
+    """Makes aggregates over rows.
+
+    Attributes
+    ----------
+    scope
+        The rows.
+    context
+        The query.
+    """
+
+    scope: Scope
+    context: Context
+
+    def function(self, node: exp.Expr) -> AggregateFunction:
+        """Return the library's function for one of SQL."""
+        condition = ""
+        if isinstance(node, exp.Filter):
+            condition, node = self.scope.sql(node.expression.this), node.this
+        if isinstance(node, exp.Count):
+            return self._count(node, condition)
+        if isinstance(node, exp.CountIf):
+            return self._conditional(tf.count, f"CASE WHEN {self.scope.sql(node.this)} THEN 1 END", condition)
+        if isinstance(node, exp.ArgMax | exp.ArgMin):
+            value, by = self.scope.plain(node.this), self.scope.plain(node.expression)
+            return (tf.max_by if isinstance(node, exp.ArgMax) else tf.min_by)(
+                value, self._where(by, condition)
+            )
+        if isinstance(node, exp.Quantile):
+            return tf.percentile(
+                self._where(self.scope.plain(node.this), condition), self._number(node, "quantile")
+            )
+        if isinstance(node, exp.GroupConcat):
+            return self._joined_texts(node, condition)
+        return self._of_one(node, condition)
+
+    def _of_one(self, node: exp.Expr, condition: str) -> AggregateFunction:
+        name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
+        made = _BY_NAME.get(name) or _OF_ONE.get(type(node))
+        argument = node.expressions[0] if name else node.this
+        if made is None or (condition and isinstance(node, _WITH_NULLS)) or len(node.expressions) > 1:
+            raise self._unknown(node)
+        if isinstance(argument, exp.Distinct):
+            if not isinstance(node, _SAME_DISTINCT) or len(argument.expressions) != 1:
+                raise self.context.refuse(
+                    node,
+                    "SELECT",
+                    f"{type(node).__name__.upper()}(DISTINCT ...) is not maintained.",
+                    "Aggregate a subquery with SELECT DISTINCT.",
+                )
+            argument = argument.expressions[0]
+        return self._conditional(made, self.scope.plain(argument), condition)
+
+    def _conditional(
+        self, made: Callable[[str], AggregateFunction], argument: str, condition: str
+    ) -> AggregateFunction:
+        return made(self._where(argument, condition))
+
+    def _where(self, argument: str, condition: str) -> str:
+        """An argument that is null where a condition does not hold."""
+        if not condition:
+            return argument
+        known = {one.column for one in self.scope.rows.visible}
+        shown = f"`{argument}`" if argument in known else argument
+        return f"CASE WHEN {condition} THEN {shown} END"
+
+    def _count(self, node: exp.Count, condition: str) -> AggregateFunction:
+        given, further = node.this, node.expressions
+        if isinstance(given, exp.Star | exp.Literal) and not further:
+            return tf.count(f"CASE WHEN {condition} THEN 1 END") if condition else tf.count()
+        is_distinct = isinstance(given, exp.Distinct)
+        arguments = given.expressions if is_distinct else [given, *further]
+        made = tf.count_distinct if is_distinct else tf.count
+        if len(arguments) == 1:
+            return made(self._where(self.scope.plain(arguments[0]), condition))
+        texts = self.scope.sqls(arguments)
+        there = " AND ".join(f"({one}) IS NOT NULL" for one in texts)
+        whole = f"CASE WHEN {there} THEN struct({', '.join(texts)}) END"
+        return made(f"CASE WHEN {condition} THEN {whole} END" if condition else whole)
+
+    def _joined_texts(self, node: exp.GroupConcat, condition: str) -> AggregateFunction:
+        given, separator = node.this, node.args.get("separator")
+        order = given.expressions if isinstance(given, exp.Order) else []
+        value = given.this if isinstance(given, exp.Order) else given
+        if len(order) > 1 or isinstance(value, exp.Distinct):
+            raise self._unknown(node)
+        delimiter = separator.name if isinstance(separator, exp.Literal) else ""
+        if not order:
+            return tf.string_agg(self._where(self.scope.plain(value), condition), delimiter)
+        by, down = self.scope.plain(order[0].this), bool(order[0].args.get("desc"))
+        text = self._where(self.scope.plain(value), condition)
+        return tf.string_agg(text, delimiter, order_by=by, descending=down)
+
+    def _number(self, node: exp.Expr, part: str) -> float:
+        given = node.args.get(part)
+        if not isinstance(given, exp.Literal):
+            raise self._unknown(node)
+        return float(given.name)
+
+    def _unknown(self, node: exp.Expr) -> Exception:
+        word = node.name if isinstance(node, exp.Anonymous) else node.sql("spark").split("(")[0]
+        return self.context.refuse(
+            node,
+            "SELECT",
+            f"The aggregate {word.lower()} is not maintained in this form.",
+            "Use one of count, sum, avg, min, max, first, last, collect_list, collect_set, stddev, variance, median,"
+            " percentile, mode, bool_and, bool_or, min_by, max_by, string_agg.",
+        )

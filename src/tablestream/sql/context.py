@@ -1,0 +1,72 @@
+"""What the parts of a query share: its text, the tables it can name, the reasons against it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from tablestream.sql.handles import Handle
+from tablestream.sql.parse import beginning
+from tablestream.sql.refusals import PartRefusedError, Reasons
+from tablestream.sql.rows import Rows
+
+
+@dataclass(frozen=True)
+class Result:
+    """A query as a table.
+
+    Attributes
+    ----------
+    table
+        The table; a key that the query does not name is in it, too.
+    columns
+        The columns of the query, by their names, each with its name in the table.
+    """
+
+    table: Handle
+    columns: Mapping[str, str]
+
+    @classmethod
+    def of(cls, table: Handle) -> Result:
+        """A table, all of whose columns are the query's."""
+        return cls(table, {one: one for one in table.columns})
+
+    def rows(self, alias: str, names: list[str]) -> Rows:
+        """The rows under an alias; `names` are those of ``AS t(a, b)``, if there are some."""
+        shown = [*names, *list(self.columns)[len(names) :]]
+        return Rows.of(self.table, alias, list(self.columns.values()), shown)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a part of a query is made in.
+
+    Attributes
+    ----------
+    text
+        The query.
+    tables
+        The tables that it can name, each as a function that makes it, by folded names.
+    compiled
+        Makes a table of a query within it.
+    reasons
+        Those found so far.
+    bounds
+        How many rows of each partition the query around it wants of a ranking, by the ranking's name.
+    """
+
+    text: str
+    tables: Mapping[str, Callable[[], Result]]
+    compiled: Callable[[exp.Expr, Context], Result]
+    reasons: Reasons
+    bounds: Mapping[str, int] = field(default_factory=dict)
+
+    def refuse(self, node: exp.Expr, clause: str, message: str, instead: str = "") -> PartRefusedError:
+        """Return what to raise for a part of the query."""
+        return self.reasons.at(beginning(node), clause, message, instead)
+
+    def result(self, query: exp.Expr, bounds: Mapping[str, int] | None = None) -> Result:
+        """Make a table of a query within this one."""
+        return self.compiled(query, replace(self, bounds=bounds or {}))

@@ -1,0 +1,181 @@
+"""GROUP BY: the groups and their aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from sqlglot import exp
+
+from tablestream import functions as tf
+from tablestream.connectors.sink import quoted
+from tablestream.handles.joining import KEY
+from tablestream.handles.relation import ALL_ROWS
+from tablestream.spark.given_columns import ColumnLike
+from tablestream.spark.row import Row
+from tablestream.sql.aggregates import Aggregates, aggregates_in
+from tablestream.sql.context import Context
+from tablestream.sql.handles import first_source
+from tablestream.sql.parse import beginning
+from tablestream.sql.rows import Rows, Visible, unique
+from tablestream.sql.scope import REFUSED, Scope
+from tablestream.tables import Table
+
+#: Aggregates that a group without rows has a value for.
+_COUNTS = {"count", "count_distinct", "approx_count_distinct"}
+
+
+@dataclass(frozen=True)
+class Group:
+    """A column of the groups.
+
+    Attributes
+    ----------
+    name
+        Its name in the table of groups.
+    node
+        The expression.
+    visible
+        The column that it is; None: an expression.
+    """
+
+    name: str
+    node: exp.Expr
+    visible: Visible | None
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """The groups with their aggregates.
+
+    Attributes
+    ----------
+    rows
+        Their table.
+    scope
+        Finds groups and aggregates in expressions.
+    counts
+        The names of aggregates that are 0 for a group without rows.
+    """
+
+    rows: Rows
+    scope: Scope
+    counts: frozenset[str]
+
+
+def is_grouped(select: exp.Select) -> bool:
+    """Whether a query has groups or aggregates."""
+    having, order = select.args.get("having"), select.args.get("order")
+    nodes = [*select.expressions, *([having.this] if having else []), *(order.expressions if order else [])]
+    return select.args.get("group") is not None or any(True for one in nodes for _ in aggregates_in(one))
+
+
+def groups_of(select: exp.Select, scope: Scope, context: Context) -> list[Group]:
+    """The columns that GROUP BY names: by expressions, by their places in SELECT, or by their aliases."""
+    group = select.args.get("group")
+    if group is None:
+        return []
+    for part in ("grouping_sets", "rollup", "cube", "totals"):
+        if group.args.get(part):
+            raise _sets_refused(group, context)
+    items = select.expressions
+    nodes = list(group.expressions)
+    if group.args.get("all"):
+        nodes = [one.unalias() for one in items if not any(True for _ in aggregates_in(one))]
+    found: list[Group] = []
+    for node in nodes:
+        if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets):
+            raise _sets_refused(node, context)
+        meant = _meant(node, items, scope, context)
+        if all(scope.same(one.node) != scope.same(meant) for one in found):
+            found.append(_group(meant, items, found, scope))
+    return found
+
+
+def _sets_refused(node: exp.Expr, context: Context) -> Exception:
+    return context.refuse(
+        node,
+        "GROUP BY",
+        "GROUPING SETS, ROLLUP and CUBE are not maintained.",
+        "Write a query with GROUP BY for each set, and put them together with UNION ALL.",
+    )
+
+
+def _meant(node: exp.Expr, items: Sequence[exp.Expr], scope: Scope, context: Context) -> exp.Expr:
+    """The expression that an element of GROUP BY stands for."""
+    if isinstance(node, exp.Literal) and not node.is_string:
+        if not 1 <= int(node.name) <= len(items):
+            raise context.refuse(
+                node, "GROUP BY", f"SELECT has no column {node.name}.", "Name the expression."
+            )
+        return items[int(node.name) - 1].unalias()
+    if isinstance(node, exp.Column) and len(node.parts) == 1 and scope.column(node) is None:
+        named = [
+            one for one in items if isinstance(one, exp.Alias) and one.alias.lower() == node.name.lower()
+        ]
+        return named[0].this if named else node
+    return node
+
+
+def _group(node: exp.Expr, items: Sequence[exp.Expr], before: Sequence[Group], scope: Scope) -> Group:
+    """A column of the groups under a name of its own."""
+    visible, taken = scope.column(node), [one.name for one in before]
+    aliases = [one.alias for one in items if isinstance(one, exp.Alias) and one.this == node]
+    name = aliases[0] if aliases else visible.name if visible is not None else f"group_{len(before) + 1}"
+    return Group(unique(name, taken, scope.rows.fold), node, visible)
+
+
+def grouped(
+    rows: Rows, groups: Sequence[Group], nodes: Iterable[exp.Expr], scope: Scope, context: Context
+) -> Grouped:
+    """Group rows, with the aggregates that expressions have."""
+    made = Aggregates(scope, context)
+    functions: dict[str, Any] = {}
+    known: dict[str, str] = {}
+    for node in (one for given in nodes for one in aggregates_in(given)):
+        with context.reasons.part(beginning(node), "SELECT"):
+            if scope.same(node) not in known:
+                name = unique(f"agg_{len(functions) + 1}", [one.name for one in groups], rows.fold)
+                known[scope.same(node)] = REFUSED
+                functions[name] = made.function(node)
+                known[scope.same(node)] = name
+    if not functions:
+        functions[unique("rows", [one.name for one in groups], rows.fold)] = tf.count()
+    keys = [_key(one, scope) for one in groups]
+    place = beginning(groups[0].node) if groups else 0
+    with context.reasons.placed(place, "GROUP BY"):
+        table = rows.table.group_by(*keys).agg(**functions)
+    visible = tuple(replace(one.visible, column=one.name) for one in groups if one.visible is not None)
+    texts = {scope.same(one.node): quoted(one.name) for one in groups}
+    texts |= {same: name if name == REFUSED else quoted(name) for same, name in known.items()}
+    counts = frozenset(name for name, one in functions.items() if one.name in _COUNTS)
+    inner = Scope(rows, context, "SELECT", made=texts, grouped=True)
+    return Grouped(Rows(table, visible), inner, counts)
+
+
+def _key(one: Group, scope: Scope) -> ColumnLike:
+    """A column of the groups, as `group_by` takes it."""
+    if one.visible is not None and one.visible.column == one.name:
+        return one.name
+    return F.expr(f"{scope.sql(one.node)} AS {quoted(one.name)}")
+
+
+def always_a_row(grouped: Grouped, read: Table) -> Grouped:
+    """The aggregates of all rows, with a row as soon as the first table has had one: it may be filtered out."""
+    table = grouped.rows.table
+    assert isinstance(table, Table)  # noqa: S101 - groups are tables
+    begun = first_source(read).group_by().agg(begun=tf.count())
+
+    def columns(_: Row, groups: Row) -> list[Column]:
+        names = [one for one in table.columns if one != ALL_ROWS]
+        return [
+            F.coalesce(groups[one], F.lit(0)).alias(one) if one in grouped.counts else groups[one]
+            for one in names
+        ]
+
+    return replace(
+        grouped, rows=replace(grouped.rows, table=begun.join(table, on=KEY, how="left", select=columns))
+    )

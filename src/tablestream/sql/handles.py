@@ -1,0 +1,85 @@
+"""What a query needs of tables beside their methods: the session, the plan's node, other names for a key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tablestream.base.calling import user_line
+from tablestream.handles.values import empty
+from tablestream.spark.columns import SparkExpression, quoted
+from tablestream.spark.row import plain
+from tablestream.streams import Stream
+from tablestream.tables import Table
+from tablestream.topology.graph import ancestors
+from tablestream.topology.nodes import Field, Named, Node, Select, Source
+from tablestream.topology.nulls import nullable_names
+
+Handle = Table | Stream
+
+
+def session_of(handle: Handle) -> SparkSession:
+    """The session of a table."""
+    return handle._spark  # noqa: SLF001 - the methods that a query becomes are of this package
+
+
+def node_of(handle: Handle) -> Node:
+    """The node of the plan that makes a table."""
+    return handle._node  # noqa: SLF001 - the same
+
+
+def empty_rows(handle: Handle) -> DataFrame:
+    """A frame with the columns of a table and no rows."""
+    return empty(session_of(handle), handle.schema)
+
+
+def never_null(handle: Handle, column: str) -> bool:
+    """Whether a column is a part of the key that cannot be null."""
+    return column in handle.key_columns and column not in nullable_names(node_of(handle))
+
+
+def first_source(table: Table) -> Table:
+    """The first table that a plan reads."""
+    sources = (one for one in ancestors(node_of(table)) if isinstance(one, Source) and not one.records)
+    return Table(next(sources, node_of(table)), session_of(table))
+
+
+def with_key_names(handle: Handle, names: Sequence[str]) -> Handle:
+    """The same table whose key columns have other names. No value may have one of them."""
+    node = node_of(handle)
+    if list(names) == handle.key_columns:
+        return handle
+    key = tuple(Field(name, one.type) for name, one in zip(names, node.key, strict=True))
+    columns = tuple(Named(one.name, _same(one.name)) for one in node.value)
+    select = Select(
+        name=f"{handle.name}_select",
+        where=user_line(),
+        key=key,
+        value=node.value,
+        parent=node,
+        columns=columns,
+    )
+    return type(handle)(select, session_of(handle))
+
+
+def renamed_value(handle: Handle, names: Sequence[str]) -> Handle:
+    """The same table whose value columns have other names, in their order."""
+    node = node_of(handle)
+    value = tuple(replace(one, name=name) for one, name in zip(node.value, names, strict=True))
+    columns = tuple(Named(made.name, _same(one.name)) for one, made in zip(node.value, value, strict=True))
+    select = Select(
+        name=f"{handle.name}_select",
+        where=user_line(),
+        key=node.key,
+        value=value,
+        parent=node,
+        columns=columns,
+    )
+    return type(handle)(select, session_of(handle))
+
+
+def _same(name: str) -> SparkExpression:
+    """A column as it is."""
+    return SparkExpression(plain(name) or quoted(name), name, frozenset({name}), harmless=True)

@@ -1,0 +1,321 @@
+"""Two inputs of FROM become one table: which method of tables a join is, by the keys.
+
+=====================================  =======================================================  ==================
+the equalities have                    becomes                                                  key
+=====================================  =======================================================  ==================
+the whole key of the right side        ``left.join(right, on=...)``; on both keys, a key join   the left key
+the whole key of the left side         the same from the right side; LEFT: ``one_to_many``      right; both keys
+anything else                          ``left.join(right, on=..., right_on=...)``               both keys
+=====================================  =======================================================  ==================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from sqlglot import exp
+
+from tablestream.connectors.sink import quoted
+from tablestream.handles.joining import KEY
+from tablestream.handles.relation import ALL_ROWS
+from tablestream.spark.row import LEFT, RIGHT, Row, side_column
+from tablestream.sql.context import Context
+from tablestream.sql.handles import never_null
+from tablestream.sql.rows import Rows, Visible, unique
+from tablestream.sql.scope import Scope
+from tablestream.tables import GlobalTable, Table
+
+How = Literal["inner", "left", "outer"]
+_Pointers: TypeAlias = "dict[str, Equality] | None"
+
+
+@dataclass(frozen=True)
+class Equality:
+    """A condition that compares both sides of a join.
+
+    Attributes
+    ----------
+    node
+        The condition.
+    left, right
+        Its side over the left rows, and that over the right ones.
+    """
+
+    node: exp.Expr
+    left: exp.Expr
+    right: exp.Expr
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Two inputs and the conditions between them.
+
+    Attributes
+    ----------
+    context
+        The query.
+    left, right
+        The rows.
+    equalities
+        The conditions that compare both.
+    others
+        Further conditions on both sides, which are part of the match.
+    guards
+        Conditions on the left row: one that fails them has no match.
+    """
+
+    context: Context
+    left: Rows
+    right: Rows
+    equalities: tuple[Equality, ...]
+    others: tuple[exp.Expr, ...] = ()
+    guards: tuple[exp.Expr, ...] = ()
+
+    def swapped(self) -> Joined:
+        """The same with the sides exchanged."""
+        turned = tuple(Equality(one.node, one.right, one.left) for one in self.equalities)
+        return replace(self, left=self.right, right=self.left, equalities=turned, guards=())
+
+    def pointers(self) -> dict[str, Equality] | None:
+        """The equality of each column of the right key, in its order; None unless there is one for each."""
+        scope = Scope(self.right, self.context, "ON")
+        found: dict[str, Equality] = {}
+        for one in self.equalities:
+            column = scope.column(one.right)
+            if column is not None and column.column in self.right.table.key_columns:
+                found.setdefault(column.column, one)
+        keys = self.right.table.key_columns
+        return {key: found[key] for key in keys} if set(found) == set(keys) else None
+
+    def on(self, equalities: Iterable[Equality]) -> list[str]:
+        """The left sides of equalities, as methods of tables take them; ``true`` if there are none."""
+        scope = Scope(self.left, self.context, "ON")
+        plain, texts = [], []
+        for one in equalities:
+            plain.append(scope.plain(one.left))
+            texts.append(scope.sql(one.left))
+        if not self.guards:
+            return plain or ["true"]
+        guarded = " AND ".join(f"({scope.sql(one)})" for one in self.guards)
+        return [f"CASE WHEN {guarded} THEN {one} END" for one in texts or ["true"]]
+
+    def both_sql(self, nodes: Sequence[exp.Expr]) -> str:
+        """Conditions over the two rows that functions of a join get."""
+        visible = [replace(one, column=side_column(LEFT, one.column)) for one in self.left.visible]
+        visible += [replace(one, column=side_column(RIGHT, one.column)) for one in self.right.visible]
+        scope = Scope(Rows(self.left.table, tuple(visible)), self.context, "ON")
+        return " AND ".join(f"({scope.sql(one)})" for one in nodes)
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names of columns in a join's result.
+
+    Attributes
+    ----------
+    left, right
+        By the columns of each side that are values of the result: their names there.
+    """
+
+    left: dict[str, str]
+    right: dict[str, str]
+
+    @classmethod
+    def of(cls, joined: Joined, *, left_keys: bool, avoided: Sequence[str] = ()) -> Names:
+        """Name the visible columns; `left_keys`: also those of the left key, as values."""
+        fold = joined.left.fold
+        keys = joined.left.table.key_columns
+        taken = [*keys, *avoided]
+        lefts: dict[str, str] = {}
+        for one in joined.left.visible:
+            if one.column in lefts or (one.column in keys and not left_keys):
+                continue
+            lefts[one.column] = _free(one, [*taken, *lefts.values()], fold)
+        rights: dict[str, str] = {}
+        for one in joined.right.visible:
+            if one.column not in rights:
+                rights[one.column] = _free(one, [*taken, *lefts.values(), *rights.values()], fold)
+        return cls(lefts, rights)
+
+    def select(self, mask: str = "") -> Callable[[Row, Row], list[Column]]:
+        """The columns of the result; the right ones are null where `mask`, a condition on both rows, is not true."""
+
+        def columns(left: Row, right: Row) -> list[Column]:
+            made = [_named(left, old, new) for old, new in self.left.items()]
+            if not mask:
+                return made + [_named(right, old, new) for old, new in self.right.items()]
+            masked = (
+                f"CASE WHEN {mask} THEN {quoted(side_column(RIGHT, old))} END AS {quoted(new)}"
+                for old, new in self.right.items()
+            )
+            return made + [F.expr(one) for one in masked]
+
+        return columns
+
+    def without(self, right: dict[str, str]) -> Names:
+        """The same without right columns that are columns of the result anyway."""
+        return replace(self, right={old: new for old, new in self.right.items() if old not in right})
+
+
+def join(joined: Joined, how: How) -> Rows:
+    """Join two inputs: inner, left or full outer."""
+    pointers, backward = joined.pointers(), joined.swapped().pointers()
+    if how == "outer":
+        return _outer(joined, pointers, backward)
+    by_key = _by_key(joined, how, pointers, backward)
+    return _many_to_many(joined, how) if by_key is None else by_key
+
+
+def _by_key(joined: Joined, how: How, pointers: _Pointers, backward: _Pointers) -> Rows | None:
+    """An inner or left join by the whole key of a side, or with a single row."""
+    if pointers is not None and not isinstance(joined.left.table, GlobalTable):
+        return _to_key(joined, pointers, how)
+    if backward is not None and how == "inner" and not isinstance(joined.right.table, GlobalTable):
+        return _in_order(_to_key(joined.swapped(), backward, how), joined)
+    if backward is not None and how == "left" and not joined.others and not joined.guards:
+        return _one_to_many(joined, backward, how)
+    if is_one_row(joined.right) and not joined.equalities:
+        return _to_key(joined, {}, how)
+    if is_one_row(joined.left) and not joined.equalities and how == "inner":
+        return _in_order(_to_key(joined.swapped(), {}, how), joined)
+    return None
+
+
+def is_one_row(rows: Rows) -> bool:
+    """Whether a table has one row at most: it is aggregated without groups."""
+    return rows.table.key_columns == [ALL_ROWS]
+
+
+def _to_key(joined: Joined, pointers: dict[str, Equality], how: How) -> Rows:
+    """A join of left rows with the right row that they point at; the key stays."""
+    names = Names.of(joined, left_keys=False)
+    same = _same_columns(joined, pointers) if how == "inner" else {}
+    mask = joined.both_sql(joined.others) if how == "left" and joined.others else ""
+    select = names.without(same).select(mask)
+    options: dict[str, Any] = {"on": joined.on(pointers.values()), "how": how, "select": select}
+    table = joined.left.table.join(joined.right.table, **options)  # type: ignore[arg-type]
+    renamed = {**names.right, **same}
+    return Rows(table, (*joined.left.renamed(names.left), *joined.right.renamed(renamed)))
+
+
+def _same_columns(joined: Joined, pointers: dict[str, Equality]) -> dict[str, str]:
+    """The right key columns that are equal to a left column in each row of an inner join."""
+    left, right = joined.left.table.schema, joined.right.table.schema
+    scope = Scope(joined.left, joined.context, "ON")
+    found = {}
+    for key, one in pointers.items():
+        column = scope.column(one.left)
+        kind = right[key].dataType
+        if column is not None and left[column.column].dataType == kind and not _has_floats(kind):
+            found[key] = column.column
+    return found
+
+
+def _has_floats(kind: T.DataType) -> bool:
+    """Whether equal values of a type can differ, as 0.0 and -0.0 do."""
+    return not isinstance(kind, T.IntegralType | T.DateType | T.TimestampType | T.DecimalType | T.StringType)
+
+
+def _one_to_many(joined: Joined, backward: dict[str, Equality], how: How) -> Rows:
+    """A join of the rows of one table with those that point at them: LEFT JOIN keeps the one."""
+    avoided = _key_names(joined)
+    names = Names.of(joined, left_keys=False, avoided=avoided)
+    keys = set(joined.right.table.key_columns)
+    select = names.without(dict.fromkeys(keys, "")).select()
+    options: dict[str, Any] = {"on": joined.swapped().on(backward.values()), "how": how, "select": select}
+    table = joined.left.table.one_to_many(joined.right.table, **options)  # type: ignore[union-attr, arg-type]
+    return _keyed_by_both(table, joined, names)
+
+
+def _outer(joined: Joined, pointers: _Pointers, backward: _Pointers) -> Rows:
+    """FULL JOIN."""
+    is_plain = not joined.others and not joined.guards
+    if pointers is None and backward is not None and is_plain:
+        return _in_order(_outer(joined.swapped(), backward, None), joined)
+    if pointers is None or not is_plain:
+        return _many_to_many(joined, "outer")
+    on_keys = joined.on(pointers.values()) == joined.left.table.key_columns
+    if on_keys and not all(
+        never_null(side.table, one) for side in (joined.left, joined.right) for one in side.table.key_columns
+    ):
+        return _many_to_many(joined, "outer")  # a key join takes two nulls for one key
+    names = Names.of(joined, left_keys=on_keys, avoided=_key_names(joined))
+    on = KEY if on_keys else joined.on(pointers.values())
+    options: dict[str, Any] = {"on": on, "how": "outer", "select": names.select()}
+    table = joined.left.table.join(joined.right.table, **options)  # type: ignore[arg-type]
+    renamed = dict(names.left)
+    if not on_keys:  # the first parts of the key are the left key, null where there is no left row
+        renamed |= dict(zip(joined.left.table.key_columns, table.key_columns, strict=False))
+    return Rows(table, (*joined.left.renamed(renamed), *joined.right.renamed(names.right)))
+
+
+def _many_to_many(joined: Joined, how: How) -> Rows:
+    """A join on other equalities, keyed by both keys."""
+    context = joined.context
+    node = (*joined.others, exp.Null())[0]
+    if not joined.equalities:
+        raise context.refuse(
+            node,
+            "ON",
+            "The join has no equality between its two sides.",
+            "Add one, as in ON a.day = b.day AND a.at < b.at: rows are found by it.",
+        )
+    if not isinstance(joined.left.table, Table) or isinstance(joined.left.table, GlobalTable):
+        raise context.refuse(
+            joined.equalities[0].node,
+            "ON",
+            "A stream or a global table can only be joined by a table's key.",
+            "",
+        )
+    names = Names.of(joined, left_keys=False, avoided=_key_names(joined))
+    select = names.without(dict.fromkeys(joined.right.table.key_columns, "")).select()
+    options: dict[str, Any] = {
+        "on": joined.on(joined.equalities),
+        "right_on": joined.swapped().on(joined.swapped().equalities),
+        "how": how,
+        "select": select,
+    }
+    if joined.others:
+        matches = joined.both_sql(joined.others)
+        options["where"] = lambda *_: F.expr(matches)
+    table = joined.left.table.join(joined.right.table, **options)  # type: ignore[arg-type]
+    return _keyed_by_both(table, joined, names)
+
+
+def _keyed_by_both(table: Table, joined: Joined, names: Names) -> Rows:
+    """The rows of a join that is keyed by the left key, then by the right one."""
+    lefts, rights = joined.left.table.key_columns, joined.right.table.key_columns
+    keys = table.key_columns
+    left = {**names.left, **dict(zip(lefts, keys, strict=False))}
+    right = {**names.right, **dict(zip(rights, keys[len(lefts) :], strict=True))}
+    return Rows(table, (*joined.left.renamed(left), *joined.right.renamed(right)))
+
+
+def _key_names(joined: Joined) -> list[str]:
+    """Names that the columns of a key of both keys may have."""
+    sides = (joined.left.table, joined.right.table)
+    keys = [key for side in sides for key in side.key_columns]
+    return [*keys, *(f"{side.name}_{key}" for side in sides for key in keys)]
+
+
+def _in_order(rows: Rows, joined: Joined) -> Rows:
+    """The rows of a join whose sides were exchanged, with its columns in the order of the query."""
+    count = len(joined.right.visible)
+    return replace(rows, visible=(*rows.visible[count:], *rows.visible[:count]))
+
+
+def _free(one: Visible, taken: Sequence[str], fold: Callable[[str], str]) -> str:
+    """A name for a column in a result: its own, or with its table's name before it."""
+    folded = {fold(name) for name in taken}
+    if fold(one.column) not in folded:
+        return one.column
+    return unique(f"{one.source}_{one.name}", taken, fold)
+
+
+def _named(row: Row, old: str, new: str) -> Column:
+    return row[old] if old == new else row[old].alias(new)

@@ -1,0 +1,41 @@
+"""WITH: queries that have a name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+from sqlglot import exp
+
+from tablestream.sql.context import Context, Result
+
+
+def with_names(query: exp.Expr, context: Context) -> Context:
+    """The context with the queries that WITH names."""
+    named = query.args.get("with_") or query.args.get("with")
+    if named is None:
+        return context
+    if named.args.get("recursive"):
+        raise context.refuse(
+            named.expressions[0],
+            "WITH RECURSIVE",
+            "Recursion is not maintained.",
+            "Write the steps as queries.",
+        )
+    for one in named.expressions:
+        context = replace(context, tables={**context.tables, one.alias.lower(): _lazily(one, context)})
+    return context
+
+
+def _lazily(named: exp.CTE, context: Context) -> Callable[[], Result]:
+    """A query that WITH names, made once, when it is first read."""
+
+    @cache
+    def made() -> Result:
+        result = context.result(named.this)
+        names = [one.name for one in named.args["alias"].columns]
+        shown = [*names, *list(result.columns)[len(names) :]]
+        return Result(result.table, dict(zip(shown, result.columns.values(), strict=True)))
+
+    return made

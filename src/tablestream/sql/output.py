@@ -1,0 +1,159 @@
+"""SELECT: the columns of a result, and the names of its key.
+
+A key column that the query names has the query's name. One that it does not name stays, under its own name, or with
+``_key`` behind it where a column of the query has that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import functions as F
+from sqlglot import exp
+
+from tablestream.connectors.sink import quoted
+from tablestream.sql.context import Context, Result
+from tablestream.sql.handles import Handle, renamed_value, with_key_names
+from tablestream.sql.parse import beginning
+from tablestream.sql.rows import Rows, unique
+from tablestream.sql.scope import Scope
+
+
+@dataclass(frozen=True)
+class Item:
+    """A column of SELECT.
+
+    Attributes
+    ----------
+    name
+        Its name.
+    node
+        The expression, without the alias.
+    column
+        The column of the rows that it is; None: an expression.
+    named
+        Whether the query says the name.
+    """
+
+    name: str
+    node: exp.Expr
+    column: str | None
+    named: bool = True
+
+
+def items_of(select: exp.Select, scope: Scope, context: Context) -> list[Item]:
+    """The columns of SELECT, stars taken apart."""
+    found: list[Item] = []
+    for one in select.expressions:
+        with context.reasons.part(beginning(one), "SELECT"):
+            found += _star(one, scope.rows, context) if one.is_star else [_item(one, scope)]
+    _check_names(found, scope, context)
+    return found
+
+
+def _item(node: exp.Expr, scope: Scope) -> Item:
+    expression = node.unalias()
+    if isinstance(node, exp.Alias):
+        name = node.alias
+    elif isinstance(expression, exp.Column):
+        name = expression.name
+    else:
+        name = scope.shown(expression)
+    is_named = isinstance(node, exp.Alias | exp.Column)
+    return Item(name, expression, scope.name(expression), is_named)
+
+
+def _star(node: exp.Expr, rows: Rows, context: Context) -> list[Item]:
+    """The columns that a star stands for."""
+    star = node.this if isinstance(node, exp.Column) else node
+    table = node.table if isinstance(node, exp.Column) else ""
+    if not isinstance(star, exp.Star):
+        raise context.refuse(node, "SELECT", "A star cannot stand here.", "Name the columns.")
+    left_out = {rows.fold(one.name) for one in star.args.get("except_") or star.args.get("except") or []}
+    chosen = [
+        one
+        for one in rows.visible
+        if (rows.fold(one.source) == rows.fold(table) if table else not one.merged)
+        and rows.fold(one.name) not in left_out
+    ]
+    if not chosen:
+        raise context.refuse(node, "SELECT", f"{table or '*'} has no columns here.", "")
+    return [Item(one.name, exp.column(one.name, table=one.source or None), one.column) for one in chosen]
+
+
+def _check_names(items: Sequence[Item], scope: Scope, context: Context) -> None:
+    """Refuse names that two columns would have."""
+    seen: set[str] = set()
+    for one in items:
+        name = scope.rows.fold(one.name)
+        if name in seen:
+            error = context.refuse(
+                one.node,
+                "SELECT",
+                f"Two columns of the result are called {one.name}.",
+                "Name the columns, and give one an alias with AS.",
+            )
+            context.reasons.add(error)
+        seen.add(name)
+
+
+def selected(rows: Rows, items: Sequence[Item], texts: Sequence[str], key: str = "") -> Result:
+    """Make the result.
+
+    Parameters
+    ----------
+    rows
+        What the columns are computed from.
+    items, texts
+        The columns, and their SQL.
+    key
+        What a key that no column shows is called; default: as it is.
+    """
+    fold, table = rows.fold, rows.table
+    keys = dict.fromkeys(table.key_columns, "")
+    values: list[tuple[Item, str]] = []
+    for item, text in zip(items, texts, strict=True):
+        if item.column in keys and not keys[item.column]:
+            keys[item.column] = item.name
+        else:
+            values.append((item, text))
+    taken = [one.name for one in items]
+    for number, (own, name) in enumerate(keys.items(), 1):
+        if not name:
+            wanted = f"{key}_{number}" if key else own
+            is_free = fold(wanted) not in set(map(fold, taken))
+            keys[own] = wanted if is_free else unique(f"{wanted}_key", taken, fold)
+            taken.append(keys[own])
+    made = _computed(table, list(keys.values()), values)
+    columns = {item.name: item.name for item in items}
+    return Result(made, columns)
+
+
+def _computed(table: Handle, keys: Sequence[str], values: Sequence[tuple[Item, str]]) -> Handle:
+    """The table with its values, then the names of its key."""
+    plain = [item.column for item, _ in values if item.column == item.name]
+    own = table.columns[len(table.key_columns) :]
+    if plain != own or len(values) != len(own):
+        table = _with_values(table, keys, values)
+    return with_key_names(table, keys)
+
+
+def _with_values(table: Handle, keys: Sequence[str], values: Sequence[tuple[Item, str]]) -> Handle:
+    """The table with other values. A name that its key has before it is renamed is lent another one."""
+    old = {one.lower() for one in table.key_columns} - {one.lower() for one in keys}
+    lent = {item.name: f"{item.name} of the query" for item, _ in values if item.name.lower() in old}
+    columns = [
+        item.column
+        if item.column == item.name and item.name not in lent
+        else F.expr(f"{text} AS {quoted(lent.get(item.name, item.name))}")
+        for item, text in values
+    ]
+    made = table.select(*columns)
+    return made if not lent else _given_back(made, keys, {new: name for name, new in lent.items()})
+
+
+def _given_back(table: Handle, keys: Sequence[str], names: dict[str, str]) -> Handle:
+    """The table with the names of its key, and then of those values that had been lent others."""
+    table = with_key_names(table, keys)
+    return renamed_value(table, [names.get(one, one) for one in table.columns[len(keys) :]])

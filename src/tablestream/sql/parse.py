@@ -1,0 +1,148 @@
+"""SQL text to trees. Each expression knows where it stands in the text, so that Spark gets what the user wrote."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import SqlglotError
+
+from tablestream.base.calling import user_line
+from tablestream.sql.refusals import Reason, refused
+
+_SPAN = "span"
+_SPARK = Dialect.get_or_raise("spark")
+#: What the parser says of its own classes.
+_GOT = re.compile(r" but got <Token.*")
+_MISSING = re.compile(r"Required keyword: .*<class '.*\.(\w+)'>")
+#: The parser's rules for expressions, from the weakest binding to the strongest.
+_RULES = (
+    "assignment",
+    "disjunction",
+    "conjunction",
+    "equality",
+    "comparison",
+    "range",
+    "bitwise",
+    "term",
+    "factor",
+    "unary",
+    "column",
+    "lambda",
+    "ordered",
+    "table",
+    "join",
+    "limit",
+)
+
+
+class UnknownPlaceError(Exception):
+    """An expression is a part of another one, and only that one knows where it stands."""
+
+
+def _noted(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule of the parser that notes where the text of its result begins and ends."""
+
+    @wraps(rule)
+    def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        given = next((one for one in (*args, *kwargs.values()) if isinstance(one, exp.Expr)), None)
+        begin = self._curr.start if given is None else given.meta.get(_SPAN, (None,))[0]
+        node = rule(self, *args, **kwargs)
+        if isinstance(node, exp.Expr) and begin is not None and self._prev is not None:
+            node.meta[_SPAN] = (begin, self._prev.end + 1)
+        return node
+
+    return noted
+
+
+_Parser: type = type(
+    "_Parser",
+    (_SPARK.parser_class,),
+    {f"_parse_{rule}": _noted(getattr(_SPARK.parser_class, f"_parse_{rule}")) for rule in _RULES},
+)
+
+
+def parsed(text: str) -> list[exp.Expr]:
+    """Parse statements.
+
+    Raises
+    ------
+    SqlRefusedError
+        The text is no SQL.
+    """
+    try:
+        found = _Parser(dialect=_SPARK).parse(_SPARK.tokenize(text), text)
+    except SqlglotError as error:
+        said = (getattr(error, "errors", None) or [{}])[0]
+        line, column = said.get("line") or 1, said.get("col") or 1
+        what = said.get("description") or str(error).splitlines()[0]
+        what = _MISSING.sub(r"something is missing in \1", _GOT.sub("", what)).rstrip(".")
+        near = f" near {said['highlight']!r}" if said.get("highlight") else ""
+        reason = Reason(line, column, "text", f"It cannot be parsed{near}: {what}.", "Write Spark's SQL.")
+        raise refused([reason], user_line()) from error
+    return [one for one in found if one is not None and not isinstance(one, exp.Semicolon)]
+
+
+def span(node: exp.Expr) -> tuple[int, int] | None:
+    """Return where the text of an expression begins and ends, if it is known."""
+    if isinstance(node, exp.Column) and all("start" in one.meta for one in node.parts):
+        return int(node.parts[0].meta["start"]), int(node.parts[-1].meta["end"]) + 1
+    if isinstance(node, exp.Identifier) and "start" in node.meta:
+        return int(node.meta["start"]), int(node.meta["end"]) + 1
+    return node.meta.get(_SPAN)
+
+
+def beginning(node: exp.Expr) -> int:
+    """Return where an expression begins: the first place that is known of it or its parts."""
+    known = [found[0] for one in node.walk() if (found := span(one)) is not None]
+    return min(known, default=0)
+
+
+def spliced(node: exp.Expr, text: str, replaced: Callable[[exp.Expr], str | None]) -> str:
+    """Return an expression as SQL on one line: the user's text, with parts of it replaced."""
+    own = replaced(node)
+    if own is not None:
+        return own
+    whole, parts = span(node), list[tuple[int, int, str]]()
+    known = whole is not None and _replacements(node, replaced, parts)
+    if whole is None or not known:
+        raise UnknownPlaceError(node)
+    said, at = list[str](), whole[0]
+    for begin, end, new in sorted(parts):
+        said += [_on_one_line(text[at:begin]), new]
+        at = end
+    said.append(_on_one_line(text[at : whole[1]]))
+    return "".join(said).strip()
+
+
+def _replacements(
+    node: exp.Expr, replaced: Callable[[exp.Expr], str | None], parts: list[tuple[int, int, str]]
+) -> bool:
+    """Add the parts to replace; return whether the place of each is known."""
+    for child in node.iter_expressions():
+        new = replaced(child)
+        if new is None:
+            if not _replacements(child, replaced, parts):
+                return False
+            continue
+        found = span(child)
+        if found is None:
+            return False
+        parts.append((*found, new))
+    return True
+
+
+def _on_one_line(text: str) -> str:
+    """SQL without comments and line breaks; spaces at either end stay as one."""
+    tokens = _SPARK.tokenize(text) if text.strip() else []
+    if not tokens:
+        return " " if text else ""
+    said, at = list[str](), 0
+    for token in tokens:
+        said += [" " if token.start > at else "", text[token.start : token.end + 1]]
+        at = token.end + 1
+    return "".join([*said, " " if at < len(text) else ""])

@@ -1,0 +1,61 @@
+"""A parsed query as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+from sqlglot import exp
+
+from tablestream.base.calling import user_line
+from tablestream.sql.context import Context, Result
+from tablestream.sql.handles import Handle
+from tablestream.sql.named import with_names
+from tablestream.sql.parse import beginning
+from tablestream.sql.refusals import Reasons
+from tablestream.sql.select import first_of, selection
+from tablestream.sql.sets import combined
+from tablestream.streams import Stream
+from tablestream.tables import GlobalTable, Table
+
+
+def from_select(
+    expression: exp.Expr, tables: Mapping[str, Table | Stream | GlobalTable], text: str
+) -> Table | Stream:
+    """Make a table of a parsed query.
+
+    Parameters
+    ----------
+    expression
+        The query, made by `tablestream.sql.parse.parsed`.
+    tables
+        What it can name.
+    text
+        The text that it was parsed from.
+
+    Raises
+    ------
+    SqlRefusedError
+        It cannot be maintained.
+    """
+    where, reasons = user_line(), Reasons(text)
+    named = {name.lower(): cache(lambda one=one: Result.of(one)) for name, one in tables.items()}
+    context = Context(text, named, compiled, reasons)
+    made: Handle | None = None
+    with reasons.part(beginning(expression), "query"):
+        made = compiled(expression, context).table
+    reasons.check(where)
+    assert made is not None  # noqa: S101 - or there is a reason
+    return made
+
+
+def compiled(query: exp.Expr, context: Context) -> Result:
+    """Make a table of a query within another one, or of the whole."""
+    context = with_names(query, context)
+    if isinstance(query, exp.Subquery):
+        return compiled(query.this, context)
+    if isinstance(query, exp.Select):
+        return selection(query, context)
+    if isinstance(query, exp.SetOperation):
+        return first_of(query, combined(query, context), context)
+    raise context.refuse(query, type(query).__name__.upper(), "This is no query that can be maintained.", "")

@@ -1,0 +1,122 @@
+"""The rows that a clause works on: a table or a stream, and the names under which SQL sees its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from tablestream.connectors.sink import quoted
+from tablestream.spark.analysis import folding
+from tablestream.sql.handles import session_of
+from tablestream.streams import Stream
+from tablestream.tables import Table
+
+
+@dataclass(frozen=True)
+class Visible:
+    """A column that a query can name.
+
+    Attributes
+    ----------
+    source
+        The name or alias of the table that it belongs to.
+    name
+        Its name in SQL.
+    column
+        Its name in the table that the rows are in.
+    merged
+        Whether ``USING`` made it one with a column of another table: then only its full name finds it.
+    """
+
+    source: str
+    name: str
+    column: str
+    merged: bool = False
+
+
+class AmbiguousError(Exception):
+    """A name that several tables have."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table or stream, with the columns that a query can name.
+
+    Attributes
+    ----------
+    table, visible
+        The table, and these columns.
+    place
+        Where the input begins in the text.
+    """
+
+    table: Table | Stream
+    visible: tuple[Visible, ...]
+    place: int = 0
+
+    @classmethod
+    def of(cls, table: Table | Stream, source: str, names: Sequence[str], shown: Sequence[str]) -> Rows:
+        """The rows of a table under an alias; `shown` are the names of its columns `names`."""
+        pairs = zip(names, shown, strict=True)
+        return cls(table, tuple(Visible(source, as_name, name) for name, as_name in pairs))
+
+    @property
+    def fold(self) -> Callable[[str], str]:
+        """Maps names that are equal to the same text."""
+        return folding(session_of(self.table))
+
+    @property
+    def sources(self) -> set[str]:
+        """The tables' names, folded."""
+        return {self.fold(one.source) for one in self.visible}
+
+    def find(self, parts: Sequence[str]) -> tuple[Visible, int] | None:
+        """Find the column that a name begins with, and how many of its parts are the column's; the rest are fields.
+
+        Raises
+        ------
+        AmbiguousError
+            Several tables have such a column.
+        """
+        fold = self.fold
+        folded = [fold(one) for one in parts]
+        if len(parts) > 1:
+            found = [one for one in self.visible if [fold(one.source), fold(one.name)] == folded[:2]]
+            if found:
+                return found[0], 2
+        found = [one for one in self.visible if fold(one.name) == folded[0] and not one.merged]
+        if len({one.column for one in found}) > 1:
+            raise AmbiguousError(", ".join(f"{one.source}.{one.name}" for one in found))
+        return (found[0], 1) if found else None
+
+    def of_column(self, node: exp.Expr) -> Visible | None:
+        """The column that an expression is, if it is nothing else."""
+        while isinstance(node, exp.Paren):
+            node = node.this
+        if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
+            return None
+        names = [one.name for one in node.parts]
+        found = self.find(names)
+        return found[0] if found is not None and found[1] == len(names) else None
+
+    def renamed(self, columns: dict[str, str]) -> tuple[Visible, ...]:
+        """The same columns where they have other names in another table."""
+        return tuple(replace(one, column=columns.get(one.column, one.column)) for one in self.visible)
+
+
+def text_of(found: tuple[Visible, int], parts: Sequence[str], side: str = "") -> str:
+    """A column, and the fields of it, as Spark's SQL; `side` stands before the columns of one side of a join."""
+    column, count = found
+    fields = "".join(f".{quoted(one)}" for one in parts[count:])
+    return quoted(f"{side}{column.column}") + fields
+
+
+def unique(name: str, taken: Iterable[str], fold: Callable[[str], str] = str.lower) -> str:
+    """Return a name that is not taken yet: the given one, or with a number."""
+    known = {fold(one) for one in taken}
+    number, made = 2, name
+    while fold(made) in known:
+        made, number = f"{name}_{number}", number + 1
+    return made

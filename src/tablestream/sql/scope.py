@@ -1,0 +1,234 @@
+"""Expressions of a clause as Spark's SQL over the columns of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from pyspark.errors import PySparkException
+from sqlglot import exp
+
+from tablestream.connectors.sink import quoted
+from tablestream.spark.analysis import unlogged
+from tablestream.sql.context import Context
+from tablestream.sql.handles import empty_rows
+from tablestream.sql.parse import UnknownPlaceError, beginning, spliced
+from tablestream.sql.rows import AmbiguousError, Rows, Visible, text_of
+
+#: The value of what was refused, so that what uses it gives no further reasons.
+REFUSED = "CAST(NULL AS INT)"
+
+
+@dataclass
+class Scope:
+    """The columns that an expression can name, and parts of expressions that are columns already.
+
+    Attributes
+    ----------
+    rows
+        The rows.
+    context, clause
+        The query, and the clause for errors.
+    side
+        What stands before the columns of one side of a join.
+    made
+        What is computed already: groups, aggregates, subqueries, by what `same` says of them.
+    aliases
+        Names of other expressions of the ``SELECT``, with their SQL.
+    grouped
+        Whether only groups and aggregates are there.
+    """
+
+    rows: Rows
+    context: Context
+    clause: str
+    side: str = ""
+    made: dict[str, str] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
+    grouped: bool = False
+
+    def sql(self, node: exp.Expr) -> str:
+        """Return an expression as Spark's SQL."""
+        try:
+            return spliced(node, self.context.text, self._replaced)
+        except UnknownPlaceError as error:
+            raise self.context.refuse(
+                node,
+                self.clause,
+                "It is not clear where this expression ends.",
+                "Put parentheses around its parts.",
+            ) from error
+
+    def sqls(self, nodes: Iterable[exp.Expr]) -> list[str]:
+        """Return several."""
+        return [self.sql(one) for one in nodes]
+
+    def column(self, node: exp.Expr) -> Visible | None:
+        """The column that an expression is, if it is nothing else."""
+        try:
+            return self.rows.of_column(node)
+        except AmbiguousError as error:
+            raise self._ambiguous(node, error) from error
+
+    def plain(self, node: exp.Expr) -> str:
+        """The name of the column that an expression is, or its SQL: what methods of tables take."""
+        return self.name(node) or self.sql(node)
+
+    def name(self, node: exp.Expr) -> str | None:
+        """The name of the table's column that an expression is, if it is nothing else."""
+        made = self.made.get(self.same(node))
+        if made is not None:
+            name = made[1:-1].replace("``", "`")
+            return name if quoted(name) == made else None
+        found = None if self.grouped else self.column(node)
+        return None if found is None else found.column
+
+    def same(self, node: exp.Expr) -> str:
+        """A text that equal expressions have."""
+
+        def resolved(one: exp.Expr) -> exp.Expr:
+            if isinstance(one, exp.Paren):
+                return resolved(one.this)
+            if isinstance(one, exp.Column) and not isinstance(one.this, exp.Star):
+                names = [part.name for part in one.parts]
+                try:
+                    found = self.rows.find(names)
+                except AmbiguousError:
+                    found = None
+                if found is not None:
+                    return exp.Var(this=text_of(found, names))
+            return one
+
+        return str(node.transform(resolved).sql(dialect="spark", comments=False))
+
+    def _replaced(self, node: exp.Expr) -> str | None:
+        if self.made and not isinstance(node, exp.Literal | exp.Identifier):
+            made = self.made.get(self.same(node))
+            if made is not None:
+                return made
+            inside = self.made.get(self.same(node.this)) if isinstance(node, exp.Not) else None
+            if inside is not None:  # `a NOT IN (...)` is one text
+                return f"(NOT {inside})"
+        if isinstance(node, exp.Column):
+            return self._column(node)
+        if isinstance(node, exp.Subquery | exp.Exists | exp.Select | exp.SetOperation):
+            raise self.context.refuse(
+                node, self.clause, "A subquery cannot stand here.", "Join it in FROM, or name it with WITH."
+            )
+        if isinstance(node, exp.Window):
+            raise self.context.refuse(
+                node, self.clause, "A window function cannot stand here.", "Compute it in a subquery in FROM."
+            )
+        return None
+
+    def _column(self, node: exp.Column) -> str:
+        if isinstance(node.this, exp.Star):
+            raise self.context.refuse(node, self.clause, "A star cannot stand here.", "Name the columns.")
+        names = [one.name for one in node.parts]
+        try:
+            found = self.rows.find(names)
+        except AmbiguousError as error:
+            raise self._ambiguous(node, error) from error
+        alias = self.aliases.get(self.rows.fold(names[0])) if len(names) == 1 else None
+        if found is None and alias is not None:
+            return f"({alias})"
+        if found is None:
+            raise self.context.refuse(
+                node, self.clause, f"There is no column {'.'.join(names)}.", self._columns_hint()
+            )
+        if self.grouped:
+            raise self.context.refuse(
+                node,
+                self.clause,
+                f"{'.'.join(names)} is neither grouped nor aggregated.",
+                "Add it to GROUP BY, or aggregate it, as in max() or first().",
+            )
+        return text_of(found, names, self.side)
+
+    def _columns_hint(self) -> str:
+        """Say which columns there are, or of which tables."""
+        sources = dict.fromkeys(one.source for one in self.rows.visible)
+        if len(sources) > 1:
+            return f"The tables here are: {', '.join(sources)}."
+        return f"Columns are: {', '.join(self.rows.table.columns)}."
+
+    def _ambiguous(self, node: exp.Expr, error: AmbiguousError) -> Exception:
+        names = getattr(node, "parts", [node])
+        return self.context.refuse(
+            node,
+            self.clause,
+            f"{'.'.join(one.name for one in names)} is ambiguous: {error}.",
+            "Write the table's name before it.",
+        )
+
+    def can_tell(self, nodes: Sequence[exp.Expr]) -> bool:
+        """Whether all columns of expressions are found here."""
+        return all(self.tells(one) for node in nodes for one in own_columns(node))
+
+    def tells(self, column: exp.Column) -> bool:
+        """Whether a column is found here."""
+        try:
+            return self.rows.find([one.name for one in column.parts]) is not None
+        except AmbiguousError:
+            return True
+
+    def shown(self, node: exp.Expr) -> str:
+        """The name that Spark gives to an expression without an alias."""
+        visible = {one.name: one.column for one in self.rows.visible}
+        frame = empty_rows(self.rows.table)
+        renamed = frame.selectExpr(*(f"`{column}` AS `{name}`" for name, column in visible.items()))
+
+        def bare(one: exp.Expr) -> str | None:
+            return (
+                f"`{one.name}`"
+                if isinstance(one, exp.Column) and not isinstance(one.this, exp.Star)
+                else None
+            )
+
+        text = spliced(node, self.context.text, bare)
+        try:
+            with unlogged():
+                return str(renamed.selectExpr(text).columns[0])
+        except PySparkException:
+            return text
+
+
+def filtered(rows: Rows, node: exp.Expr, clause: str, context: Context) -> Rows:
+    """Keep the rows for which a condition holds."""
+    scope = Scope(rows, context, clause)
+    table = rows.table
+    with context.reasons.part(beginning(node), clause):
+        table = table.filter(scope.plain(node))
+    return replace(rows, table=table)
+
+
+def own_columns(node: exp.Expr) -> Iterable[exp.Column]:
+    """The columns that an expression names, also those inside its subqueries."""
+    return (one for one in node.find_all(exp.Column) if not isinstance(one.this, exp.Star))
+
+
+def conjuncts(node: exp.Expr | None) -> list[exp.Expr]:
+    """The conditions that ``AND`` joins, and those that every branch of an ``OR`` has."""
+    if node is None:
+        return []
+    node = _bare(node)
+    if isinstance(node, exp.And):
+        return [*conjuncts(node.left), *conjuncts(node.right)]
+    return [node, *_in_every_branch(node)] if isinstance(node, exp.Or) else [node]
+
+
+def _in_every_branch(node: exp.Or) -> list[exp.Expr]:
+    """The conditions that each branch has: they hold whichever branch does."""
+    branches = [conjuncts(one) for one in _branches(node)]
+    return [one for one in branches[0] if all(one in branch for branch in branches[1:])]
+
+
+def _branches(node: exp.Expr) -> list[exp.Expr]:
+    node = _bare(node)
+    return [*_branches(node.left), *_branches(node.right)] if isinstance(node, exp.Or) else [node]
+
+
+def _bare(node: exp.Expr) -> exp.Expr:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node

@@ -1,0 +1,141 @@
+"""One SELECT: FROM and WHERE, then groups, then windows, the columns of the result, and the first rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import functions as F
+from sqlglot import exp
+
+from tablestream.errors import TablestreamError
+from tablestream.sql.context import Context, Result
+from tablestream.sql.from_ import from_rows
+from tablestream.sql.groups import always_a_row, grouped, groups_of, is_grouped
+from tablestream.sql.order import limited, ranked, unordered
+from tablestream.sql.output import Item, items_of, selected
+from tablestream.sql.parse import beginning
+from tablestream.sql.rows import Rows
+from tablestream.sql.scope import Scope, conjuncts
+from tablestream.sql.sets import distinct
+from tablestream.sql.subqueries import where, with_subqueries
+from tablestream.streams import Stream
+
+_REFUSED = {
+    "sort": ("SORT BY", "A table has no order.", "Leave it out."),
+    "cluster": ("CLUSTER BY", "A table has no order.", "Leave it out."),
+    "distribute": ("DISTRIBUTE BY", "The plan says where rows go.", "Leave it out."),
+    "windows": ("WINDOW", "Named windows are not maintained.", "Write the window in OVER (...)."),
+    "match": ("MATCH_RECOGNIZE", "Patterns of rows are not maintained.", ""),
+    "connect": ("CONNECT BY", "Recursion is not maintained.", ""),
+    "pivots": ("PIVOT", "PIVOT is not maintained.", "Write an aggregate with FILTER for each column."),
+}
+
+
+def selection(select: exp.Select, context: Context) -> Result:
+    """Make a table of a SELECT."""
+    for part, (clause, message, instead) in _REFUSED.items():
+        if select.args.get(part):
+            context.reasons.add(context.refuse(select, clause, message, instead))
+    _check_limit(select, context)
+    rows, rest = from_rows(select, context)
+    scope = Scope(rows, context, "WHERE")
+    for one in rest:
+        with context.reasons.part(beginning(one), "WHERE"):
+            rows = where(rows, one, "WHERE", scope, context)
+    if is_grouped(select):
+        rows, scope = _groups(select, rows, scope, context)
+    elif select.args.get("having"):
+        raise context.refuse(select.args["having"], "HAVING", "HAVING without groups.", "Write WHERE.")
+    scope.clause = "SELECT"
+    items = items_of(select, scope, context)
+    rows = with_subqueries([one.node for one in items], rows, scope, context)
+    rows, items = ranked(select, rows, items, scope, context)
+    texts = _texts(items, scope, context)
+    if not select.args.get("distinct"):
+        rows = limited(select, rows, items, texts, scope, context)
+        return _result(rows, items, texts, context)
+    result = distinct(_result(rows, items, texts, context), context, select)
+    return first_of(select, result, context)
+
+
+def _check_limit(select: exp.Select, context: Context) -> None:
+    """Note that LIMIT has no ORDER BY also where FROM is refused."""
+    limit = select.args.get("limit")
+    if limit is not None and select.args.get("order") is None:
+        context.reasons.add(unordered(limit, context))
+
+
+def _groups(select: exp.Select, rows: Rows, scope: Scope, context: Context) -> tuple[Rows, Scope]:
+    """Group the rows, and keep the groups for which HAVING holds."""
+    having, order = select.args.get("having"), select.args.get("order")
+    conditions = conjuncts(having.this if having else None)
+    nodes = [one.unalias() for one in select.expressions] + conditions
+    nodes += [one.this for one in order.expressions] if order else []
+    read, groups = rows.table, groups_of(select, scope, context)
+    rows = with_subqueries([one.node for one in groups], rows, scope, context)
+    made = grouped(rows, groups, nodes, scope, context)
+    if not groups and not isinstance(read, Stream):
+        made = always_a_row(made, read)
+    rows, scope = made.rows, made.scope
+    scope.clause = "HAVING"
+    scope.aliases = _aliases(select, scope)
+    for one in conditions:
+        with context.reasons.part(beginning(one), "HAVING"):
+            rows = where(rows, one, "HAVING", scope, context)
+    return rows, scope
+
+
+def _aliases(select: exp.Select, scope: Scope) -> dict[str, str]:
+    """The aliases of SELECT that HAVING can name: those without subqueries."""
+    found = {}
+    for one in select.expressions:
+        if isinstance(one, exp.Alias) and one.this.find(exp.Query, exp.Window) is None:
+            with scope.context.reasons.part(beginning(one), "SELECT"):
+                found[scope.rows.fold(one.alias)] = scope.sql(one.this)
+    return found
+
+
+def _texts(items: Sequence[Item], scope: Scope, context: Context) -> list[str]:
+    """The SQL of the columns; each can name those before it."""
+    found = []
+    for one in items:
+        text = ""
+        with context.reasons.part(beginning(one.node), "SELECT"):
+            text = scope.sql(one.node)
+        found.append(text)
+        if text:
+            scope.aliases.setdefault(scope.rows.fold(one.name), text)
+    return found
+
+
+def _result(rows: Rows, items: Sequence[Item], texts: Sequence[str], context: Context) -> Result:
+    """The result; if there are reasons against it, something with its columns."""
+    if not context.reasons.found:
+        try:
+            return selected(rows, items, texts)
+        except TablestreamError as error:
+            _check_each(rows, items, texts, context)
+            if not context.reasons.found:
+                place = beginning(items[0].node)
+                raise context.reasons.at(place, "SELECT", error.reason, error.hint) from error
+    else:
+        _check_each(rows, items, texts, context)
+    return Result(rows.table, {one.name: rows.table.columns[0] for one in items})
+
+
+def _check_each(rows: Rows, items: Sequence[Item], texts: Sequence[str], context: Context) -> None:
+    """Note what is wrong with each column."""
+    for item, text in zip(items, texts, strict=True):
+        if item.column is None and text:
+            with context.reasons.part(beginning(item.node), "SELECT"):
+                rows.table.select(F.expr(text))
+
+
+def first_of(query: exp.Query, result: Result, context: Context) -> Result:
+    """The first rows of a result, by its own columns."""
+    rows = result.rows("", [])
+    scope = Scope(rows, context, "ORDER BY")
+    items = [Item(one.name, exp.column(one.name, quoted=True), one.column) for one in rows.visible]
+    texts = _texts(items, scope, context)
+    kept = limited(query, rows, items, texts, scope, context)
+    return result if kept is rows else selected(kept, items, texts)

@@ -1,0 +1,152 @@
+"""UNION, INTERSECT, EXCEPT and DISTINCT."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import types as T
+from sqlglot import exp
+
+from tablestream import functions as tf
+from tablestream.connectors.sink import quoted
+from tablestream.spark.analysis import unlogged
+from tablestream.spark.columns import sql_type
+from tablestream.sql.context import Context, Result
+from tablestream.sql.handles import empty_rows
+from tablestream.sql.output import Item, selected
+from tablestream.sql.parse import beginning
+from tablestream.sql.rows import Rows, unique
+from tablestream.tables import Table
+
+
+def combined(query: exp.SetOperation, context: Context) -> Result:
+    """Make a table of two queries or more."""
+    is_distinct = bool(query.args.get("distinct"))
+    if isinstance(query, exp.Union):
+        branches = [context.result(one) for one in _operands(query)]
+        result, _ = union_all(branches, query, context)
+        return distinct(result, context, query) if is_distinct else result
+    if not is_distinct:
+        raise context.refuse(
+            query,
+            _word(query),
+            f"{_word(query)} ALL is not maintained.",
+            "Write it without ALL, or count the rows.",
+        )
+    result, branch = union_all([context.result(query.left), context.result(query.right)], query, context)
+    functions = {f"in_{n}": tf.count(f"CASE WHEN {quoted(branch)} = '{n}' THEN 1 END") for n in (1, 2)}
+    there = "in_1 > 0 AND in_2 > 0" if isinstance(query, exp.Intersect) else "in_1 > 0 AND in_2 = 0"
+    return _grouped(result, functions, there, query, context)
+
+
+def _word(query: exp.Expr) -> str:
+    return type(query).__name__.upper()
+
+
+def _operands(query: exp.SetOperation) -> list[exp.Expr]:
+    """The queries that one UNION ALL, or one UNION, puts together."""
+    found: list[exp.Expr] = []
+    for one in (query.left, query.right):
+        bare = one
+        while isinstance(bare, exp.Subquery) and not bare.args.get("alias"):
+            bare = bare.this
+        is_same = bool(bare.args.get("distinct")) == bool(query.args.get("distinct"))
+        modified = any(bare.args.get(part) for part in ("order", "limit", "with_"))
+        found += _operands(bare) if isinstance(bare, exp.Union) and is_same and not modified else [one]
+    return found
+
+
+def union_all(branches: Sequence[Result], query: exp.Expr, context: Context) -> tuple[Result, str]:
+    """Put the rows of queries together, by the places of their columns; return also the name of the branch."""
+    first = branches[0]
+    for one in branches[1:]:
+        if len(one.columns) != len(first.columns):
+            raise context.refuse(
+                query,
+                _word(query),
+                f"Its queries have {len(first.columns)} and {len(one.columns)} columns.",
+                "Give them as many.",
+            )
+    types, names = _common_types(branches, query, context), list(first.columns)
+    is_keyed = _have_one_key(branches, types)
+    tables = [_aligned(one, names, types, keyed=is_keyed) for one in branches]
+    if not is_keyed and len({_key_types(one) for one in tables}) > 1:
+        tables = [_by_text(one) for one in tables]
+    branch = unique("branch", [*names, *tables[0].columns])
+    with context.reasons.placed(beginning(query), _word(query)):
+        made = tables[0].union(
+            *tables[1:], branch=branch, names=[str(number) for number in range(1, len(tables) + 1)]
+        )
+    return Result(made, {name: name for name in names}), branch
+
+
+def _common_types(branches: Sequence[Result], query: exp.Expr, context: Context) -> list[T.DataType]:
+    """The types of a union's columns, as Spark finds them."""
+    frames = [empty_rows(one.table).select(*map(quoted, one.columns.values())) for one in branches]
+    whole = frames[0]
+    try:
+        with unlogged():
+            for one in frames[1:]:
+                whole = whole.union(one)
+            return [one.dataType for one in whole.schema]
+    except PySparkException as error:
+        said = str(error).strip().splitlines()[0]
+        raise context.refuse(
+            query, _word(query), f"Its queries do not fit: {said}", "Cast the columns."
+        ) from error
+
+
+def _have_one_key(branches: Sequence[Result], types: Sequence[T.DataType]) -> bool:
+    """Whether all queries show their keys, at the same places and in the same types."""
+    places = []
+    for one in branches:
+        shown, schema = list(one.columns.values()), one.table.schema
+        keys = one.table.key_columns
+        if not set(keys) <= set(shown):
+            return False
+        places.append([shown.index(key) for key in keys])
+        if any(schema[key].dataType != types[shown.index(key)] for key in keys):
+            return False
+    return all(one == places[0] for one in places)
+
+
+def _aligned(branch: Result, names: Sequence[str], types: Sequence[T.DataType], *, keyed: bool) -> Table:
+    """A query's table with the names and types of the union; `keyed`: its key is among the columns."""
+    schema, items, texts = branch.table.schema, [], []
+    for name, column, kind in zip(names, branch.columns.values(), types, strict=True):
+        is_same = schema[column].dataType == kind
+        texts.append(quoted(column) if is_same else f"CAST({quoted(column)} AS {sql_type(kind)})")
+        items.append(Item(name, exp.Null(), column if is_same and keyed else None))
+    result = selected(Rows.of(branch.table, "", [], []), items, texts, key="" if keyed else "row_key")
+    assert isinstance(result.table, Table)  # noqa: S101 - streams are refused before
+    return result.table
+
+
+def _key_types(table: Table) -> tuple[str, ...]:
+    return tuple(one.dataType.json() for one in [*table.schema][: len(table.key_columns)])
+
+
+def _by_text(table: Table) -> Table:
+    """The table by its key as one text: keys of other tables have other columns."""
+    shown = ", ".join(quoted(one) for one in table.key_columns)
+    name = unique("row_key", table.columns)
+    keyed = table.to_stream().select_key(f"to_json(struct({shown})) AS {name}")
+    return keyed.to_table()
+
+
+def distinct(result: Result, context: Context, node: exp.Expr) -> Result:
+    """Each row once."""
+    return _grouped(result, {unique("rows", result.columns): tf.count()}, "", node, context)
+
+
+def _grouped(
+    result: Result, functions: dict[str, Any], condition: str, node: exp.Expr, context: Context
+) -> Result:
+    """The rows of a query as groups."""
+    with context.reasons.placed(beginning(node), "DISTINCT"):
+        table = result.table.group_by(*result.columns.values()).agg(**functions)
+        if condition:
+            table = table.filter(condition)
+        return Result(table.select(), dict(result.columns))

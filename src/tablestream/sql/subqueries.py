@@ -1,0 +1,267 @@
+"""Subqueries in conditions and columns: each becomes a join that adds a column.
+
+========================  ==================================================================================
+subquery                  becomes
+========================  ==================================================================================
+``EXISTS``                its rows grouped by what the query around it is compared with; joined: is there one
+``x IN (...)``            the same, with its column compared with `x`
+``x NOT IN (...)``        the same; and null where `x` or a value of the subquery is null, as in SQL
+an aggregate as a value   grouped by the same columns; joined: the value, 0 for a count without rows
+a row as a value          joined by its whole key
+========================  ==================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from tablestream import functions as tf
+from tablestream.connectors.sink import quoted
+from tablestream.sql.context import Context
+from tablestream.sql.from_ import from_rows
+from tablestream.sql.groups import Group, grouped, is_grouped
+from tablestream.sql.handles import never_null
+from tablestream.sql.joins import is_one_row
+from tablestream.sql.matches import Related, grouped_by, keyed_by, looked_up, mark, matching, paired
+from tablestream.sql.named import with_names
+from tablestream.sql.parse import beginning
+from tablestream.sql.rows import Rows
+from tablestream.sql.scope import REFUSED, Scope
+from tablestream.tables import Table
+
+
+def subqueries_in(node: exp.Expr) -> Iterator[exp.Expr]:
+    """The subqueries of an expression that are not in another one."""
+    if isinstance(node, exp.Exists) or (isinstance(node, exp.In) and node.args.get("query") is not None):
+        if isinstance(node, exp.In):
+            yield from subqueries_in(node.this)
+        yield node
+    elif isinstance(node, exp.Subquery):
+        yield node
+    elif not isinstance(node, exp.Query):
+        for child in node.iter_expressions():
+            yield from subqueries_in(child)
+
+
+def with_subqueries(nodes: Sequence[exp.Expr], rows: Rows, scope: Scope, context: Context) -> Rows:
+    """Join the subqueries of expressions; the scope then finds the value of each."""
+    for node in nodes:
+        for one in subqueries_in(node):
+            if scope.same(one) not in scope.made:
+                with context.reasons.part(beginning(one), scope.clause):
+                    rows = _joined(one, node, rows, scope, context)
+                scope.made.setdefault(scope.same(one), REFUSED)
+    return rows
+
+
+def where(rows: Rows, node: exp.Expr, clause: str, scope: Scope, context: Context) -> Rows:
+    """Keep the rows for which a condition holds that may have subqueries."""
+    matched = _matched(node, rows, scope, context)
+    if matched is not None:
+        return matched
+    rows = with_subqueries([node], rows, scope, context)
+    scope.clause = clause
+    return replace(rows, table=rows.table.filter(scope.sql(node)))
+
+
+def _joined(node: exp.Expr, whole: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Rows:
+    """Join a subquery, and let the scope know its value."""
+    if not isinstance(rows.table, Table):
+        raise context.refuse(
+            node, scope.clause, "A subquery needs a table around it, and this is a stream.", ""
+        )
+    if isinstance(node, exp.Exists):
+        found = _related(_select_of(node.this, context), scope, context)
+        _check_equalities(found, context)
+        rows, text = mark(found, rows, scope)
+    elif isinstance(node, exp.In):
+        rows, text = _in(node, whole, rows, scope, context)
+    else:
+        rows, text = _scalar(node, rows, scope, context)
+    scope.made[scope.same(node)] = text
+    return rows
+
+
+def _select_of(node: exp.Expr, context: Context) -> exp.Query:
+    while isinstance(node, exp.Subquery):
+        node = node.this
+    if not isinstance(node, exp.Query):
+        raise context.refuse(node, "subquery", "This is no query.", "")
+    return node
+
+
+def _related(query: exp.Expr, outer_scope: Scope, context: Context) -> Related:
+    """Read FROM and WHERE of a subquery, and find what compares it with the query around it."""
+    if not isinstance(query, exp.Select) or not _is_simple(query):
+        result = context.result(query)
+        rows = result.rows("", [])
+        return Related(rows, Scope(rows, context, "subquery"), (), ())
+    return _read(query, outer_scope, context)
+
+
+def _read(query: exp.Select, outer: Scope, context: Context) -> Related:
+    """Read FROM and WHERE of a subquery; equalities with the query around it are not conditions of its rows."""
+    rows, rest = from_rows(query, with_names(query, context))
+    scope = Scope(rows, context, "WHERE")
+    pairs, others = list[tuple[exp.Expr, exp.Expr]](), list[exp.Expr]()
+    for node in rest:
+        if scope.can_tell([node]) or any(True for _ in subqueries_in(node)):
+            rows = where(rows, node, "WHERE", scope, context)
+        elif (pair := paired(node, scope, outer)) is not None:
+            pairs.append(pair)
+        else:
+            others.append(node)
+    return Related(rows, scope, tuple(pairs), tuple(others))
+
+
+def _is_simple(select: exp.Select) -> bool:
+    """Whether a subquery only joins and filters: then conditions may compare it with the query around it."""
+    return not is_grouped(select) and not any(map(select.args.get, ("having", "limit", "offset", "qualify")))
+
+
+def _check_equalities(found: Related, context: Context) -> None:
+    if found.others:
+        raise context.refuse(
+            found.others[0],
+            "subquery",
+            "Only equalities can compare a subquery with the query around it here.",
+            "Use it as a condition of its own, joined to the others by AND.",
+        )
+
+
+def _in(node: exp.In, whole: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple[Rows, str]:
+    """Join whether a value is among those of a subquery."""
+    query = _select_of(node.args["query"], context)
+    found = _related(query, scope, context)
+    _check_equalities(found, context)
+    values = node.this.expressions if isinstance(node.this, exp.Tuple) else [node.this]
+    items = _items(query, found, context)
+    if len(items) != len(values):
+        raise context.refuse(node, scope.clause, f"IN compares {len(values)} with {len(items)} columns.", "")
+    compared = tuple(zip(values, items, strict=True))
+    rows, there = mark(replace(found, pairs=(*found.pairs, *compared)), rows, scope)
+    if _is_only_true_matters(node, whole) or _no_nulls(compared, found, rows, scope):
+        return rows, there
+    if len(compared) > 1:
+        raise context.refuse(
+            node, scope.clause, "NOT IN of several columns is not maintained.", "Write NOT EXISTS."
+        )
+    value = found.scope.sql(items[0])
+    functions = {"n": tf.count(), "nulls": tf.count(f"CASE WHEN ({value}) IS NULL THEN 1 END")}
+    table, _ = grouped_by(found, functions)
+    outer = scope.sqls(theirs for theirs, _ in found.pairs)
+    rows, names = looked_up(rows, table, outer, {"n": "n", "nulls": "nulls"})
+    count, nulls = (quoted(names[one]) for one in ("n", "nulls"))
+    text = (
+        f"(CASE WHEN {there} THEN true WHEN coalesce({count}, 0) = 0 THEN false"
+        f" WHEN ({scope.sql(values[0])}) IS NULL OR {nulls} > 0 THEN NULL ELSE false END)"
+    )
+    return rows, text
+
+
+def _items(query: exp.Expr, found: Related, context: Context) -> list[exp.Expr]:
+    """The columns of a subquery."""
+    if not isinstance(query, exp.Select) or not _is_simple(query):
+        return [_named_column(one.name) for one in found.rows.visible]
+    if any(one.is_star for one in query.expressions):
+        if len(found.rows.visible) != 1:
+            raise context.refuse(
+                query, "subquery", "A subquery of IN needs a column, not a star.", "Name it."
+            )
+        return [_named_column(found.rows.visible[0].name)]
+    return [one.unalias() for one in query.expressions]
+
+
+def _named_column(name: str) -> exp.Column:
+    """A column that no text has."""
+    return exp.column(name, quoted=True)
+
+
+def _is_only_true_matters(node: exp.Expr, whole: exp.Expr) -> bool:
+    """Whether null is as good as false: nothing but AND and OR is between a predicate and its condition."""
+    at: exp.Expr | None = node
+    while at is not None and at is not whole:
+        at = at.parent
+        if not isinstance(at, exp.And | exp.Or | exp.Paren):
+            return False
+    return isinstance(whole.parent, exp.Where | exp.Having | exp.And | exp.Or | exp.Paren)
+
+
+def _no_nulls(
+    compared: Sequence[tuple[exp.Expr, exp.Expr]], found: Related, rows: Rows, scope: Scope
+) -> bool:
+    """Whether no value that is compared can be null."""
+    for theirs, mine in compared:
+        outer, inner = scope.name(theirs), found.scope.name(mine)
+        if outer is None or inner is None:
+            return False
+        if not never_null(rows.table, outer) or not never_null(found.rows.table, inner):
+            return False
+    return True
+
+
+def _scalar(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple[Rows, str]:
+    """Join the value of a subquery."""
+    query = _select_of(node, context)
+    if len(query.selects) != 1:
+        raise context.refuse(node, scope.clause, "A subquery as a value needs one column.", "")
+    is_aggregate = isinstance(query, exp.Select) and query.args.get("group") is None and is_grouped(query)
+    if is_aggregate and not any(query.args.get(one) for one in ("having", "limit", "qualify")):
+        return _aggregate(query, rows, scope, context)  # type: ignore[arg-type]
+    found = _related(query, scope, context)
+    _check_equalities(found, context)
+    keyed = keyed_by(found)
+    (item,) = _items(query, found, context)
+    if keyed is None and not (is_one_row(found.rows) and not found.pairs):
+        raise context.refuse(
+            node,
+            scope.clause,
+            "This subquery may have several rows.",
+            "Aggregate it, as in (SELECT max(x) ...), or compare its whole key with the query around it.",
+        )
+    value = found.scope.sql(item)
+    rows, names = looked_up(rows, found.rows.table, scope.sqls(keyed or []), {"value": value})
+    return rows, quoted(names["value"])
+
+
+def _aggregate(query: exp.Select, rows: Rows, scope: Scope, context: Context) -> tuple[Rows, str]:
+    """Join the aggregates of a subquery, and compute its value of them."""
+    item = query.selects[0].unalias()
+    found = _read(query, scope, context)
+    _check_equalities(found, context)
+    groups = [Group(f"by_{n}", mine, None) for n, (_, mine) in enumerate(found.pairs, 1)]
+    made = grouped(found.rows, groups, [item], found.scope, context)
+    table = made.rows.table
+    values = {one: quoted(one) for one in table.columns if one not in table.key_columns}
+    outer = scope.sqls(theirs for theirs, _ in found.pairs)
+    rows, names = looked_up(rows, table, outer, values)
+    shown = {
+        quoted(old): f"coalesce({quoted(new)}, 0)" if old in made.counts else quoted(new)
+        for old, new in names.items()
+    }
+    texts = {same: shown.get(text, text) for same, text in made.scope.made.items()}
+    return rows, f"({replace(made.scope, made=texts).sql(item)})"
+
+
+def _matched(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Rows | None:
+    """A condition that is ``[NOT] EXISTS`` with more than equalities: a semi or anti join."""
+    is_negated = isinstance(node, exp.Not)
+    exists = node.this if is_negated else node
+    while isinstance(exists, exp.Paren):
+        exists = exists.this
+    if not isinstance(exists, exp.Exists):
+        return None
+    found = _related(_select_of(exists.this, context), scope, context)
+    if not found.others:
+        return None
+    if not found.pairs:
+        raise context.refuse(
+            node,
+            "EXISTS",
+            "No equality compares the subquery with the query around it.",
+            "Add one to its WHERE.",
+        )
+    return matching(rows, found, scope, context, "left_anti" if is_negated else "left_semi")
