@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from pyspark.sql import Column
 
-from tablestream.arguments.kinds import flag
+from tablestream.arguments.kinds import flag, whole
 from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
 
@@ -369,3 +369,126 @@ def _column(given: str | Column) -> str | Column:
     raise ArgumentError(
         f"{given!r} is not a column.", hint="Give a name, an SQL expression or a Column.", where=user_line()
     )
+
+
+@dataclass(frozen=True)
+class WindowFunction:
+    """A function of a row and the others of its partition, for `GroupedTable.over`.
+
+    Attributes
+    ----------
+    name
+        The name of Spark's function.
+    column
+        What it is of: a Column or a string. None: rows.
+    offset, default
+        How many rows before or after, and the value where there is none; a Column, or None: null.
+    """
+
+    name: str
+    column: Column | str | None = None
+    offset: int = 1
+    default: Column | str | None = None
+
+
+def row_number() -> WindowFunction:
+    """Number the rows of a partition, from 1; peers in the order of their keys: ``int``.
+
+    Examples
+    --------
+    >>> row_number().name
+    'row_number'
+    """
+    return WindowFunction("row_number")
+
+
+def rank() -> WindowFunction:
+    """One more than the rows before the row and its peers: ``int``.
+
+    Examples
+    --------
+    >>> rank().name
+    'rank'
+    """
+    return WindowFunction("rank")
+
+
+def dense_rank() -> WindowFunction:
+    """One more than the distinct values of the order before the row: ``int``.
+
+    Examples
+    --------
+    >>> dense_rank().name
+    'dense_rank'
+    """
+    return WindowFunction("dense_rank")
+
+
+def lag(column: str | Column, offset: int = 1, default: str | Column | None = None) -> WindowFunction:
+    """The value of a column in the row so many rows before.
+
+    Parameters
+    ----------
+    column
+        A Column or a string.
+    offset
+        How many rows before.
+    default
+        The value where there is no such row, over this row; a string is a column or SQL. Default: null.
+
+    Examples
+    --------
+    >>> lag("price", 2, "0").offset
+    2
+    """
+    return WindowFunction("lag", _column(column), _checked_offset("lag", offset), default)
+
+
+def lead(column: str | Column, offset: int = 1, default: str | Column | None = None) -> WindowFunction:
+    """The value of a column in the row so many rows after; see `lag`.
+
+    Parameters
+    ----------
+    column, offset, default
+        As in `lag`.
+
+    Examples
+    --------
+    >>> lead("price").name
+    'lead'
+    """
+    return WindowFunction("lead", _column(column), _checked_offset("lead", offset), default)
+
+
+def first_value(column: str | Column) -> WindowFunction:
+    """The value of a column in the first row of the frame; it may be null.
+
+    Examples
+    --------
+    >>> first_value("price").column
+    'price'
+    """
+    return WindowFunction("first_value", _column(column))
+
+
+def last_value(column: str | Column) -> WindowFunction:
+    """The value of a column in the last row of the frame, which is the row's last peer or the row itself.
+
+    Examples
+    --------
+    >>> last_value("price").column
+    'price'
+    """
+    return WindowFunction("last_value", _column(column))
+
+
+def _checked_offset(function: str, offset: Any) -> int:
+    """Return a number of rows; refuse what is none."""
+    number = whole(offset)
+    if number is None:
+        raise ArgumentError(
+            f"{function}(offset={offset!r}) is not a number of rows.",
+            hint="Give a whole number, such as 1.",
+            where=user_line(),
+        )
+    return number

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any, Literal, Never
 
 from pyspark.sql import types as T
 
@@ -11,10 +11,10 @@ from tablestream.arguments.kinds import whole
 from tablestream.arguments.place import Place
 from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
-from tablestream.functions import AggregateFunction
+from tablestream.functions import AggregateFunction, WindowFunction
 from tablestream.functions import count as count_rows
-from tablestream.handles.first_rows import FirstRows
 from tablestream.handles.grouping import Grouped, Swapped, check_functions, described
+from tablestream.handles.windowing import Windowed
 from tablestream.spark.given_columns import ColumnLike
 from tablestream.topology.nodes import Field
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tablestream.tables import Table
 
 
-class GroupedTable(FirstRows["Table"]):
+class GroupedTable(Windowed["Table"]):
     """The grouped rows of a table; made by `Table.group_by`.
 
     A row that changes inside its group is one change of the group. A row that moves to another group leaves one and
@@ -194,6 +194,74 @@ class GroupedTable(FirstRows["Table"]):
         if not order:
             raise at.error(ArgumentError, "top() has no order.", "Name at least one column.")
         return self._first_rows(n, order, (Field(rank, T.LongType().json()),), at)
+
+    def over(
+        self,
+        order_by: ColumnLike | Sequence[ColumnLike] | None = None,
+        *unnamed: Never,
+        descending: bool | Sequence[bool] = False,
+        frame: Literal["range", "rows"] = "range",
+        name: str | None = None,
+        **columns: WindowFunction | AggregateFunction,
+    ) -> Table:
+        """Tell each row of the others of its group: SQL's ``OVER (PARTITION BY ... ORDER BY ...)``.
+
+        Parameters
+        ----------
+        order_by
+            What the rows of a group are ordered by: a Column or a string, or several. Of rows with equal values, the
+            peers, the one with the smaller key is first. As in Spark, null is the least value, and NaN the greatest.
+            None: all rows are peers.
+        descending
+            Whether the greatest comes first; or this of each column of `order_by`.
+        frame
+            What aggregates, ``first_value`` and ``last_value`` see: the rows from the first one to the row's last peer
+            (``range``, SQL's default), or to the row itself (``rows``).
+        name
+            The result's name; default ``<table>_over``.
+        **columns
+            The functions by the names of their columns: ``row_number``, ``rank``, ``dense_rank``, ``lag``, ``lead``,
+            ``first_value``, ``last_value`` or one of the aggregates above, of `tablestream.functions`.
+
+        Returns
+        -------
+        Table
+            With the table's key, all its columns, and these. A change emits the rows of its group with another value.
+
+        Raises
+        ------
+        ArgumentError
+            No column is given, or one is no window function; or `descending` or a default does not fit.
+        ColumnCollisionError
+            A column has the name of another one.
+        UnsupportedTypeError
+            A type has no order, or cannot be added up: cast decimals for ``sum`` and ``avg``.
+
+        Notes
+        -----
+        A change computes its whole group anew. It takes two rounds, and remembers the rows by group. Not with
+        ``compat="kafka-streams"``.
+
+        Examples
+        --------
+        >>> import tablestream as ts
+        >>> log = ts.testing.frame(spark, "id int, client string, amount int")
+        >>> orders = ts.table(log, "id", name="orders")
+        >>> of_client = orders.group_by("client")
+        >>> driver = ts.testing.Driver(of_client.over("id", total=ts.functions.sum("amount")))
+        >>> driver.pipe("orders", [{"id": 2, "client": "a", "amount": 7}, {"id": 1, "client": "a", "amount": 5}])
+        >>> print(driver.run())
+        id | client | amount | total | _change_type | _timestamp
+        2  | a      | 7      | 7     | upsert       | 1970-01-01 00:00:00
+        1  | a      | 5      | 5     | upsert       | 1970-01-01 00:00:00
+        2  | a      | 7      | 12    | upsert       | 1970-01-01 00:00:00
+        """
+        at = Place(self._shown(name, "over"), user_line())
+        if unnamed:
+            raise at.error(
+                ArgumentError, "over() needs the name of each function.", "Write over('at', n=row_number())."
+            )
+        return self._over(columns, order_by, descending, frame, at)
 
 
 class GroupedStream(Grouped["Table"]):

@@ -59,6 +59,7 @@ from tablestream.topology.streams import SelectKey, ToStream
 from tests.plans.filled import filled
 from tests.plans.slicing import sliced
 from tests.plans.tables import (
+    DOUBLE,
     INTEGER,
     LONG,
     STRING,
@@ -525,6 +526,7 @@ def _number(row: FrameRow) -> int:
 
 def _types(fields: Fields) -> pl.Schema:
     kinds = {STRING: pl.String(), LONG: pl.Int64(), INTEGER: pl.Int32(), STRINGS: pl.List(pl.String())}
+    kinds[DOUBLE] = pl.Float64()
     return pl.Schema({one.name: kinds[one.type] for one in fields})
 
 

@@ -42,11 +42,12 @@ from tablestream.topology.nodes import (
     Suppress,
     Top,
 )
+from tablestream.topology.over import Over
 from tablestream.topology.streams import FlatMap, SelectKey, StreamJoin, ToStream, ToTable
 from tests import reference
 from tests.plans.engine import Step
 from tests.plans.tables import Change, Key, Record, Value, call, foreign_key_of, new_key, pointed
-from tests.plans.twins import Elements, Kept, Passing, Unfolded, groups_of
+from tests.plans.twins import Elements, Kept, Passing, Unfolded, groups_of, over_of
 from tests.reference import (
     AsOfJoin,
     LatestOnly,
@@ -115,7 +116,9 @@ class Operator:
 
     def __post_init__(self) -> None:
         """Let its tables keep the rows' own times, and what knows no versions read the latest alone."""
-        if isinstance(self.node, Join | Aggregate | Top | FlatMap) and not isinstance(self.node, StreamJoin):
+        if isinstance(self.node, Join | Aggregate | Top | Over | FlatMap) and not isinstance(
+            self.node, StreamJoin
+        ):
             versioned = [port for port, read in enumerate(self.reads) if history_of(read) is not None]
             versioned = versioned if self.is_rows_only else [port for port in versioned if port == POINTING]
             self.latest = {port: LatestOnly(counts=self._counts(port)) for port in versioned}
@@ -399,8 +402,9 @@ class Model:
             return Operator(node, self._filter(node), node.parents)
         if isinstance(node, KeyJoin):
             return self._key_join(node)
-        if isinstance(node, Aggregate | Top):
-            return Operator(node, groups_of(node, compat=self.compat), node.parents)
+        if isinstance(node, Aggregate | Top | Over):
+            twin = over_of(node) if isinstance(node, Over) else groups_of(node, compat=self.compat)
+            return Operator(node, twin, node.parents)
         if isinstance(node, Suppress):
             assert node.max_bytes is None
             held = reference.Suppress(

@@ -36,6 +36,7 @@ from tablestream.topology.nodes import (
     Top,
     Transactions,
 )
+from tablestream.topology.over import Over, WindowMeasure
 from tablestream.topology.streams import FlatMap, Grace, Merge, SelectKey, StreamJoin, ToStream, ToTable
 
 if TYPE_CHECKING:
@@ -485,6 +486,66 @@ def first_of_key(
     return replace(top, name=f"{parent.name}_rekeyed", key=_key(width), order=by_order, ranked=False)
 
 
+#: The window functions of `over`, with the inputs that they are of: the value, what rows are ordered by, the length.
+_OF_VALUE, _OF_ORDER, _OF_LENGTH = range(3)
+_MEASURES = (
+    WindowMeasure("row_number"), WindowMeasure("rank"), WindowMeasure("dense_rank"), WindowMeasure("lag", _OF_VALUE),
+    WindowMeasure("lead", _OF_ORDER, _OF_VALUE, 2), WindowMeasure("first_value", _OF_VALUE),
+    WindowMeasure("last_value", _OF_ORDER), WindowMeasure("count"), WindowMeasure("count", _OF_ORDER),
+    WindowMeasure("sum", _OF_LENGTH), WindowMeasure("avg", _OF_LENGTH), WindowMeasure("min", _OF_ORDER),
+    WindowMeasure("max", _OF_VALUE),
+)  # fmt: skip
+DOUBLE = json.dumps("double")
+_TOLD = [INTEGER] * 3 + [STRING] * 4 + [LONG] * 3 + [DOUBLE, STRING, STRING]
+
+
+def windows(
+    rows: Sequence[tuple[Any, str | None]], number: int, *, by_rows: bool = False, ordered: bool = True
+) -> tuple[Any, ...]:
+    """Tell a row of a partition, whose rows have a value and what orders it, what `_MEASURES` are."""
+    value, order = rows[number]
+    peers = (
+        [place for place, row in enumerate(rows) if row[1] == order] if ordered else list(range(len(rows)))
+    )
+    last = number if by_rows else peers[-1]
+    frame = rows[: last + 1]
+    before = {row[1] for row in rows[: peers[0]]}
+    orders = [row[1] for row in frame if row[1] is not None]
+    lengths = [len(row[0]) for row in frame]
+    return (
+        value, number + 1, peers[0] + 1, len(before) + 1, rows[number - 1][0] if number else None,
+        rows[number + 2][1] if number + 2 < len(rows) else value, rows[0][0], rows[last][1], len(frame), len(orders),
+        sum(lengths), sum(lengths) / len(frame), min(orders, default=None), max(row[0] for row in frame),
+    )  # fmt: skip
+
+
+def told(row: tuple[Any, ...]) -> str:
+    """Show what a row is told, as text."""
+    return ",".join("null" if one is None else str(one) for one in row)
+
+
+def over(
+    parent: Node,
+    by: ForeignKey | None = None,
+    order: Callable[[str], Value] | None = lambda value: value[0],
+    *,
+    descending: bool = False,
+    by_rows: bool = False,
+    width: int = 1,
+) -> Select:
+    """Declare window functions of rows with the same pointer, as text; None: rows have no order."""
+    functions = (lambda value: value, order or (lambda value: value[:1]), len)
+    inputs = tuple(Named(f"i{place}", Python(one)) for place, one in enumerate(functions))
+    fields = (*VALUE, Field("by", STRING), Field("length", LONG))
+    made = tuple(Field(f"w{place}", kind) for place, kind in enumerate(_TOLD))
+    ordered = () if order is None else ((_OF_ORDER, descending),)
+    node = Over(
+        f"{parent.name}_over", "", parent.key, (*VALUE, *made), parent, _on(by, width), _key(width), inputs, fields,
+        ordered, _MEASURES, by_rows,
+    )  # fmt: skip
+    return Select(f"{node.name}_text", "", node.key, VALUE, node, (Named("v", Python(told)),))
+
+
 def _key(width: int) -> Fields:
     return tuple(Field(f"k{number}", STRING) for number in range(width))
 
@@ -508,7 +569,7 @@ def _on(on: ForeignKey | None, width: int) -> tuple[Python, ...]:
     return tuple(part(number) for number in range(width))
 
 
-def group_of(node: Aggregate | Top, value: str, key: Key) -> Key:
+def group_of(node: Aggregate | Top | Over, value: str, key: Key) -> Key:
     """Evaluate the group of a row; parts of it may be null."""
     return tuple(call(part, value, key) for part in node.on)
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tablestream.operators.reduce.fold import UserFunctions
 from tablestream.topology.nodes import Aggregate
 from tests import reference
-from tests.plans.tables import Key, Row, Value, call, group_of
+from tests.plans.tables import Key, Row, Value, call, group_of, windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tablestream.topology.nodes import Filter, Top
+    from tablestream.topology.over import Over
 
 
 class Groups(reference.Reference):
@@ -130,6 +132,20 @@ class RecordGroups(reference.Reference):
         outputs = self._groups.step(records)
         self.dropped = self._groups.dropped
         return [output._replace(value=shown(node, output.value)) for output in outputs]
+
+
+def over_of(node: Over) -> reference.Over:
+    """What tells rows of their partitions."""
+
+    def told(rows: list[tuple[Any, Any]], number: int) -> Any:
+        whole = [(value, call(node.inputs[1].expression, value)) for value, _ in rows]
+        return windows(whole, number, by_rows=node.by_rows, ordered=bool(node.order))
+
+    def order(value: Any) -> Any:
+        return call(node.inputs[1].expression, value) if node.order else None
+
+    descending = bool(node.order) and node.order[0][1]
+    return reference.Over(partial(group_of, node), order, told, descending=descending)
 
 
 def groups_of(node: Aggregate | Top, *, compat: bool) -> reference.Reference:

@@ -53,6 +53,7 @@ from tests.plans.tables import (
     many_to_many,
     mapped,
     one_to_many,
+    over,
     points,
     source,
     suppressed,
@@ -67,7 +68,7 @@ KEYS = ("k1", "k10", "k\U0001f600")
 SIZES = (3, 8)
 KINDS = (
     "key", "foreign key", "foreign key", "global", "one to many", "view", "view", "groups", "groups",
-    "suppress", "suppress", "top", "many to many",
+    "suppress", "suppress", "top", "many to many", "over",
 )  # fmt: skip
 
 
@@ -118,23 +119,31 @@ def asked_for(draw: st.DrawFn, tables: Sequence[Node]) -> tuple[Node, ...]:
 @st.composite
 def _operator(draw: st.DrawFn, tables: Sequence[Node], *, ordered: bool, in_sql: bool) -> Node:
     table = draw(st.sampled_from(tables[-3:]))
-    out = {"suppress": in_sql, "many to many": ordered}  # compat has none
+    out = {"suppress": in_sql, "many to many": ordered, "over": ordered or in_sql}  # compat has none
     kind = draw(st.sampled_from([one for one in KINDS if not out.get(one)]))
     if kind == "view":
         return draw(views(table))
     if kind == "groups":
         return draw(groups(table, ordered=ordered, in_sql=in_sql))
-    if kind == "top":
-        by, width = draw(st.sampled_from([(points(0), 1), (by_letter, 1), (by_both, 2)]))
-        if draw(st.booleans()):
-            return first_of_key(table, by, width=width, greatest=in_sql or draw(st.booleans()))
-        top = topped(table, by, draw(st.integers(1, 3)), width=width)
-        return counted(top, draw(st.sampled_from([points(0), by_letter])))  # so that keys are texts
+    if kind in {"top", "over"}:
+        return draw(_ordered(kind, table, in_sql=in_sql))
     if kind == "suppress":
         # A limit of bytes is left out: the reference measures rows as text, the engine as JSON.
         most = draw(st.sampled_from([None, None, 1, 2]))
         return suppressed(table, draw(st.integers(0, 6)), max_records=most)
     return draw(joins(kind, table, tables, spread=not ordered))
+
+
+@st.composite
+def _ordered(draw: st.DrawFn, kind: str, table: Node, *, in_sql: bool) -> Node:
+    """Show the first rows of groups, or tell each row of the others."""
+    by, width = draw(st.sampled_from([(points(0), 1), (by_letter, 1), (by_both, 2)]))
+    if kind == "over":
+        return over(table, by, width=width, descending=draw(st.booleans()), by_rows=draw(st.booleans()))
+    if draw(st.booleans()):
+        return first_of_key(table, by, width=width, greatest=in_sql or draw(st.booleans()))
+    top = topped(table, by, draw(st.integers(1, 3)), width=width)
+    return counted(top, draw(st.sampled_from([points(0), by_letter])))  # so that keys are texts
 
 
 @st.composite

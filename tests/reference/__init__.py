@@ -26,6 +26,7 @@ from tests.reference.foreign_key import ForeignKeyJoin, OneToMany
 from tests.reference.groups import Aggregate, GroupBy, StreamAggregate
 from tests.reference.key_join import Join, KeyJoin
 from tests.reference.many_to_many import ManyToMany
+from tests.reference.over import Over
 from tests.reference.steps import (
     Change,
     Inputs,
@@ -68,6 +69,7 @@ __all__ = [
     "Message",
     "OneToMany",
     "Output",
+    "Over",
     "Reference",
     "Row",
     "StreamAggregate",

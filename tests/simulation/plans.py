@@ -28,6 +28,7 @@ from tests.plans.tables import (
     materialized,
     merged,
     one_to_many,
+    over,
     pointers,
     points,
     rekeyed,
@@ -190,6 +191,7 @@ CLASSES: Mapping[str, Mapping[str, Case]] = {
     "top": {
         "top": _case(lambda: topped(source("A"), n=1)),
         "top by letter": _case(lambda: topped(source("A"), by_letter, 3)),
+        "window functions": _case(lambda: over(source("A"), by_letter), modes=(False,)),
         "elements": _case(lambda: unfolded(source("A"), pointers), modes=(False,)),
         "another key": _case(lambda: first_of_key(source("A"), by_letter)),
     },

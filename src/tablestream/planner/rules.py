@@ -26,6 +26,7 @@ from tablestream.planner.group_rules import aggregate, top
 from tablestream.planner.join_rules import foreign_key_join, key_join, one_to_many, stream_join
 from tablestream.planner.lowering import Draft, History, Lowering, Made, Remembered, Want, struct_of
 from tablestream.planner.many_rules import many_to_many
+from tablestream.planner.over_rules import over
 from tablestream.planner.physical_plan import Inputs
 from tablestream.planner.result import Result
 from tablestream.runtime.rejections import Shown
@@ -50,6 +51,7 @@ from tablestream.topology.nodes import (
     Top,
     Transactions,
 )
+from tablestream.topology.over import Over
 from tablestream.topology.streams import FlatMap, StreamJoin, ToStream, ToTable
 
 
@@ -295,6 +297,7 @@ _PLACE: dict[type[Node], Callable[[Lowering, Any], Made]] = {
     StreamJoin: stream_join,
     Aggregate: aggregate,
     Top: top,
+    Over: over,
     Suppress: _suppress,
     Materialize: _kept,
     ToStream: _kept,

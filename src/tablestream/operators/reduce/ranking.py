@@ -97,24 +97,24 @@ class Order:
     def _keys(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str], list[bool]]:
         """The rows that are not left out, with the columns to sort by, their names, and which are sorted downwards."""
         values = [rows["v"].struct.field(name) for name in self.columns]
-        sorted_by = [
+        compared = [
             part
             for value, down in zip(values, self.descending, strict=True)
-            for part in _sorted_by(value, down)
+            for part in sorted_by(value, down)
         ]
-        names = [f"_value{number}" for number in range(len(sorted_by))]
+        names = [f"_value{number}" for number in range(len(compared))]
         at = pl.int_range(pl.len(), dtype=pl.Int64).alias(_AT)
-        columns = [part.alias(name) for (part, _), name in zip(sorted_by, names, strict=True)]
+        columns = [part.alias(name) for (part, _), name in zip(compared, names, strict=True)]
         keys = rows.select(TURN, at).with_columns(columns)
         if not self.keeps_nulls and any(value.null_count() for value in values):
             keys = keys.filter(pl.all_horizontal(pl.lit(value.is_not_null()) for value in values))
-        return keys, [*names, TURN], [*(down for _, down in sorted_by), self.newest_first]
+        return keys, [*names, TURN], [*(down for _, down in compared), self.newest_first]
 
 
 _AT = "_at"
 
 
-def _sorted_by(value: pl.Series, down: bool) -> list[tuple[pl.Series, bool]]:
+def sorted_by(value: pl.Series, down: bool) -> list[tuple[pl.Series, bool]]:
     """The columns by which a column is sorted, each with whether downwards. Nulls are last, in a column of any order.
 
     Structs are sorted by their fields, one after the other. In a field a null is the least, as in Spark.
@@ -122,7 +122,7 @@ def _sorted_by(value: pl.Series, down: bool) -> list[tuple[pl.Series, bool]]:
     if not isinstance(value.dtype, pl.Struct):
         return [(value, down)]
     fields = [value.struct.field(one.name) for one in value.dtype.fields]
-    parts = [part for field in fields for part in ((field.is_not_null(), down), *_sorted_by(field, down))]
+    parts = [part for field in fields for part in ((field.is_not_null(), down), *sorted_by(field, down))]
     return [(value.is_null(), False), *parts]
 
 

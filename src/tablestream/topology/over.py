@@ -1,0 +1,77 @@
+"""The node of window functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tablestream.topology.nodes import Expression, Fields, Named, OneParent
+
+
+@dataclass(frozen=True)
+class WindowMeasure:
+    """A window function.
+
+    Attributes
+    ----------
+    function
+        Its name in `tablestream.operators.reduce.frames`.
+    column, default
+        The positions of its input and of its default among the inputs; None: none.
+    offset
+        How many rows before or after.
+    """
+
+    function: str
+    column: int | None = None
+    default: int | None = None
+    offset: int = 1
+
+    def text(self, inputs: tuple[Named, ...]) -> str:
+        """For people, and part of a plan's meaning."""
+        parts = [inputs[of].expression.text for of in (self.column, self.default) if of is not None]
+        shift = [str(self.offset)] if self.function in {"lag", "lead"} else []
+        return f"{self.function}({', '.join([*parts[:1], *shift, *parts[1:]])})"
+
+
+@dataclass(frozen=True, eq=False)
+class Over(OneParent):
+    """A table with window functions of its rows: further columns of its value.
+
+    Attributes
+    ----------
+    on
+        The partition, an expression per column, over a row.
+    foreign
+        Its columns.
+    inputs
+        What is remembered of a row: the columns of the parent's value, then what orders rows, and what functions get.
+    input_fields
+        The names and types of `inputs`.
+    order
+        The positions of the inputs that rows are ordered by, each with whether the greatest comes first.
+    measures
+        The functions, of the last columns of the value.
+    by_rows
+        Whether a frame ends at the row, and not at its last peer.
+    """
+
+    on: tuple[Expression, ...]
+    foreign: Fields
+    inputs: tuple[Named, ...]
+    input_fields: Fields
+    order: tuple[tuple[int, bool], ...]
+    measures: tuple[WindowMeasure, ...]
+    by_rows: bool
+
+    @property
+    def meaning(self) -> str:
+        groups = ", ".join(expression.text for expression in self.on)
+        order = ", ".join(
+            f"{self.inputs[of].expression.text} {'descending' if down else 'ascending'}"
+            for of, down in self.order
+        )
+        made = zip(self.value[-len(self.measures) :], self.measures, strict=True)
+        shown = "; ".join(f"{one.name} {one.type} = {measure.text(self.inputs)}" for one, measure in made)
+        own = "; ".join(one.text for one in self.inputs[: len(self.value) - len(self.measures)])
+        frame = " by rows" if self.by_rows else ""
+        return f"over {self.parent.name} by {groups} in the order {order or 'of keys'}{frame}: {shown}; {own}"
