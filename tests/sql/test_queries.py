@@ -124,6 +124,101 @@ GROUPS: Queries = {
     """,
 }
 
+MANY_TO_MANY: Queries = {
+    "many": "SELECT n.note, v.spent, v.day FROM notes n JOIN visits v ON n.who = v.who",
+    "many left": "SELECT n.note, v.who, v.day FROM notes n LEFT JOIN visits v ON n.who = v.who AND v.spent > n.stars",
+    "many right": "SELECT n.note, n.who AS mine, v.who, v.day FROM notes n RIGHT JOIN visits v ON n.who = v.who",
+    "many full": "SELECT n.note, n.stars, v.who, v.day FROM notes n FULL JOIN visits v ON n.stars = v.day",
+    "many where": "SELECT p.id, q.id AS other FROM people p JOIN people q ON p.city = q.city AND p.id < q.id",
+    "many guard": "SELECT n.note, v.day FROM notes n LEFT JOIN visits v ON n.who = v.who AND n.stars > 1",
+    "one with condition": "SELECT c.city, p.id FROM cities c LEFT JOIN people p ON c.city = p.city AND p.age > c.size",
+    "full where": "SELECT p.id, c.city FROM people p FULL JOIN cities c ON p.city = c.city AND p.age > c.size",
+}
+SUBQUERIES: Queries = {
+    "exists": "SELECT id FROM people p WHERE EXISTS (SELECT 1 FROM notes n WHERE n.who = p.id AND stars > 1)",
+    "not exists": "SELECT id FROM people p WHERE NOT EXISTS (SELECT * FROM notes n WHERE n.who = p.id)",
+    "exists with more": """
+        SELECT n.note FROM notes n WHERE EXISTS (SELECT 1 FROM visits v WHERE v.who = n.who AND v.day > n.stars)
+    """,
+    "not exists with more": """
+        SELECT n.note FROM notes n WHERE NOT EXISTS (SELECT 1 FROM visits v WHERE v.who = n.who AND v.day > n.stars)
+    """,
+    "exists uncorrelated": "SELECT id FROM people WHERE EXISTS (SELECT 1 FROM notes WHERE stars = 3)",
+    "exists or": """
+        SELECT id FROM people p WHERE age = 20 OR EXISTS (SELECT 1 FROM notes n WHERE n.who = p.id) AND age > 20
+    """,
+    "exists of key": "SELECT note FROM notes n WHERE EXISTS (SELECT 1 FROM people p WHERE p.id = n.who AND p.age > 20)",
+    "in": "SELECT id FROM people WHERE id IN (SELECT who FROM notes)",
+    "in key": "SELECT note FROM notes WHERE who IN (SELECT id FROM people WHERE age >= 30)",
+    "in correlated": "SELECT id FROM people p WHERE age / 10 IN (SELECT stars FROM notes n WHERE n.who = p.id)",
+    "in groups": "SELECT id FROM people WHERE city IN (SELECT city FROM people GROUP BY city HAVING count(*) > 1)",
+    "not in": "SELECT id FROM people WHERE id NOT IN (SELECT who FROM notes)",
+    "not in without nulls": "SELECT id FROM people WHERE id NOT IN (SELECT who FROM notes WHERE who IS NOT NULL)",
+    "not in of null": "SELECT note FROM notes WHERE who NOT IN (SELECT id FROM people WHERE age = 30)",
+    "not in keys": "SELECT id FROM people WHERE id NOT IN (SELECT id FROM wages WHERE wage = 2)",
+    "in as a column": "SELECT note, who IN (SELECT boss FROM people) AS there FROM notes",
+    "pairs in": "SELECT note FROM notes WHERE (who, stars) IN (SELECT who, day FROM visits)",
+    "in of union": "SELECT id FROM people WHERE id IN (SELECT who FROM notes UNION SELECT boss FROM people)",
+    "nested": """
+        SELECT city FROM cities WHERE city IN (SELECT city FROM people WHERE id IN (SELECT who FROM notes WHERE stars = 3))
+    """,
+    "semi": "SELECT p.id FROM people p LEFT SEMI JOIN notes n ON p.id = n.who AND n.stars > 1",
+    "scalar": "SELECT id FROM people WHERE age > (SELECT avg(age) FROM people)",
+    "scalar column": "SELECT id, age - (SELECT min(age) FROM people) AS above, (SELECT count(*) FROM notes) AS n FROM people",
+    "scalar correlated": "SELECT id FROM people p WHERE age > (SELECT avg(q.age) FROM people q WHERE q.city = p.city)",
+    "scalar count": "SELECT id, (SELECT count(*) FROM notes n WHERE n.who = p.id) AS n FROM people p",
+    "scalar expression": """
+        SELECT id, (SELECT 2 * max(stars) + count(*) FROM notes n WHERE n.who = p.id) AS n FROM people p
+    """,
+    "scalar by key": "SELECT note, (SELECT age + 1 FROM people p WHERE p.id = n.who) AS age FROM notes n",
+    "scalar having": """
+        SELECT city, count(*) AS n FROM people GROUP BY city HAVING count(*) >= (SELECT avg(stars) FROM notes)
+    """,
+    "group with exists": """
+        SELECT city, count(*) AS n FROM people p WHERE EXISTS (SELECT 1 FROM notes n WHERE n.who = p.id) GROUP BY city
+    """,
+}
+SUBQUERIES["semi"] = (str(SUBQUERIES["semi"]), str(SUBQUERIES["semi"]).replace("LEFT SEMI", "SEMI"))
+SETS: Queries = {
+    "union all": "SELECT id, age FROM people UNION ALL SELECT id, wage FROM wages",
+    "union all of unlike keys": "SELECT city FROM people UNION ALL SELECT note FROM notes UNION ALL SELECT city FROM cities",
+    "union all of types": "SELECT age AS x FROM people UNION ALL SELECT spent FROM visits",
+    "union": "SELECT city FROM people UNION SELECT city FROM cities",
+    "intersect": "SELECT city FROM people INTERSECT SELECT city FROM cities",
+    "except": "SELECT city FROM people EXCEPT SELECT city FROM cities",
+    "union of groups": """
+        SELECT 'city' AS kind, city AS name, count(*) AS n FROM people GROUP BY city
+        UNION ALL SELECT 'place', place, count(*) FROM visits GROUP BY place
+    """,
+    "first of union": """
+        SELECT id, age FROM people UNION ALL SELECT id, wage FROM wages ORDER BY age DESC, id LIMIT 2
+    """,
+}
+FIRST: Queries = {
+    "limit": "SELECT id, age FROM people ORDER BY age DESC, id LIMIT 2",
+    "limit offset": "SELECT id, age FROM people ORDER BY age, id DESC LIMIT 2 OFFSET 1",
+    "order alone": "SELECT id, age FROM people ORDER BY age",
+    "order of hidden": "SELECT id FROM people ORDER BY paid DESC NULLS FIRST, id LIMIT 3",
+    "order by place": "SELECT age + 1, id FROM people ORDER BY 1 DESC, 2 LIMIT 3",
+    "top of groups": "SELECT city, count(*) AS n FROM people GROUP BY city ORDER BY n DESC, city NULLS LAST LIMIT 2",
+    "top of distinct": "SELECT DISTINCT age FROM people ORDER BY age DESC LIMIT 2",
+    "row number": """
+        SELECT id, city FROM (
+            SELECT id, city, row_number() OVER (PARTITION BY city ORDER BY age DESC, id) AS rn FROM people
+        ) WHERE rn = 1
+    """,
+    "row number with place": """
+        SELECT * FROM (SELECT id, row_number() OVER (PARTITION BY city ORDER BY age, id) AS rn FROM people) t WHERE t.rn < 3
+    """,
+    "qualify": "SELECT id, age FROM people QUALIFY row_number() OVER (PARTITION BY age ORDER BY id) <= 1",
+    "limit in from": "SELECT n.note FROM (SELECT id FROM people ORDER BY id LIMIT 2) p JOIN notes n ON n.who = p.id",
+    "limit of join": "SELECT p.id, c.size FROM people p JOIN cities c ON p.city = c.city ORDER BY c.size DESC, p.id LIMIT 3",
+}
+FIRST["order by place"] = (
+    "SELECT age + 1, id FROM people ORDER BY 1 DESC, 2 LIMIT 3",
+    'SELECT age + 1 AS "(age + 1)", id FROM people ORDER BY 1 DESC, 2 LIMIT 3',
+)
+
 
 def parts(queries: Queries) -> list[Queries]:
     """A few queries each: a driver of all would be slow."""
@@ -144,3 +239,23 @@ def test_joins(spark: SparkSession, queries: Queries) -> None:
 @pytest.mark.parametrize("queries", parts(GROUPS))
 def test_groups(spark: SparkSession, queries: Queries) -> None:
     check(spark, queries, changes(3))
+
+
+@pytest.mark.parametrize("queries", parts(MANY_TO_MANY))
+def test_joins_on_other_columns(spark: SparkSession, queries: Queries) -> None:
+    check(spark, queries, changes(4))
+
+
+@pytest.mark.parametrize("queries", parts(SUBQUERIES))
+def test_subqueries(spark: SparkSession, queries: Queries) -> None:
+    check(spark, queries, changes(5))
+
+
+@pytest.mark.parametrize("queries", parts(SETS))
+def test_sets(spark: SparkSession, queries: Queries) -> None:
+    check(spark, queries, changes(6))
+
+
+@pytest.mark.parametrize("queries", parts(FIRST))
+def test_first_rows(spark: SparkSession, queries: Queries) -> None:
+    check(spark, queries, changes(7))

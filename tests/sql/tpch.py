@@ -62,8 +62,8 @@ def _row(name: str, key: tuple[int, ...], drawn: random.Random) -> Row:
     place = drawn.randrange(len(NATIONS))
     phone = f"{drawn.choice([13, 17, 31, 40])}-{drawn.randint(100, 999)}"
     values: dict[str, list[Any]] = {
-        "region": [REGIONS[key[0]]],
-        "nation": [NATIONS[key[0]], drawn.randrange(3)],
+        "region": [REGIONS[key[0] % 3]],
+        "nation": [NATIONS[key[0] % 6], drawn.randrange(3)],
         "supplier": [
             f"Supplier {key[0]}", "a street", place, phone, _money(drawn, -9999, 99999),
             drawn.choice(["quiet", "Customer and Complaints"]),

@@ -55,6 +55,8 @@ class Context:
         Those found so far.
     bounds
         How many rows of each partition the query around it wants of a ranking, by the ranking's name.
+    names
+        The names of the query's columns, if another query says them, as the first one of a union does.
     """
 
     text: str
@@ -62,11 +64,14 @@ class Context:
     compiled: Callable[[exp.Expr, Context], Result]
     reasons: Reasons
     bounds: Mapping[str, int] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
 
     def refuse(self, node: exp.Expr, clause: str, message: str, instead: str = "") -> PartRefusedError:
         """Return what to raise for a part of the query."""
         return self.reasons.at(beginning(node), clause, message, instead)
 
-    def result(self, query: exp.Expr, bounds: Mapping[str, int] | None = None) -> Result:
+    def result(
+        self, query: exp.Expr, bounds: Mapping[str, int] | None = None, names: tuple[str, ...] = ()
+    ) -> Result:
         """Make a table of a query within this one."""
-        return self.compiled(query, replace(self, bounds=bounds or {}))
+        return self.compiled(query, replace(self, bounds=bounds or {}, names=names))

@@ -7,7 +7,7 @@ A key column that the query names has the query's name. One that it does not nam
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import functions as F
 from sqlglot import exp
@@ -48,6 +48,8 @@ def items_of(select: exp.Select, scope: Scope, context: Context) -> list[Item]:
     for one in select.expressions:
         with context.reasons.part(beginning(one), "SELECT"):
             found += _star(one, scope.rows, context) if one.is_star else [_item(one, scope)]
+    if len(found) == len(context.names):
+        found = [replace(one, name=name) for one, name in zip(found, context.names, strict=True)]
     _check_names(found, scope, context)
     return found
 

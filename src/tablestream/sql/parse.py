@@ -79,6 +79,7 @@ def parsed(text: str) -> list[exp.Expr]:
     except SqlglotError as error:
         said = (getattr(error, "errors", None) or [{}])[0]
         line, column = said.get("line") or 1, said.get("col") or 1
+        column -= max(len(said.get("highlight") or "") - 1, 0)  # the parser says where a word ends
         what = said.get("description") or str(error).splitlines()[0]
         what = _MISSING.sub(r"something is missing in \1", _GOT.sub("", what)).rstrip(".")
         near = f" near {said['highlight']!r}" if said.get("highlight") else ""

@@ -87,7 +87,7 @@ class Rows:
             if found:
                 return found[0], 2
         found = [one for one in self.visible if fold(one.name) == folded[0] and not one.merged]
-        if len({one.column for one in found}) > 1:
+        if len(found) > 1:
             raise AmbiguousError(", ".join(f"{one.source}.{one.name}" for one in found))
         return (found[0], 1) if found else None
 

@@ -16,7 +16,7 @@ from tablestream.sql.parse import UnknownPlaceError, beginning, spliced
 from tablestream.sql.rows import AmbiguousError, Rows, Visible, text_of
 
 #: The value of what was refused, so that what uses it gives no further reasons.
-REFUSED = "CAST(NULL AS INT)"
+REFUSED = "CAST(NULL AS VOID)"
 
 
 @dataclass

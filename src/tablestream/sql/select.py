@@ -15,7 +15,7 @@ from tablestream.sql.order import limited, ranked, unordered
 from tablestream.sql.output import Item, items_of, selected
 from tablestream.sql.parse import beginning
 from tablestream.sql.rows import Rows
-from tablestream.sql.scope import Scope, conjuncts
+from tablestream.sql.scope import REFUSED, Scope, conjuncts
 from tablestream.sql.sets import distinct
 from tablestream.sql.subqueries import where, with_subqueries
 from tablestream.streams import Stream
@@ -126,7 +126,7 @@ def _result(rows: Rows, items: Sequence[Item], texts: Sequence[str], context: Co
 def _check_each(rows: Rows, items: Sequence[Item], texts: Sequence[str], context: Context) -> None:
     """Note what is wrong with each column."""
     for item, text in zip(items, texts, strict=True):
-        if item.column is None and text:
+        if item.column is None and text and REFUSED not in text:
             with context.reasons.part(beginning(item.node), "SELECT"):
                 rows.table.select(F.expr(text))
 

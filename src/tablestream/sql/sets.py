@@ -25,8 +25,7 @@ def combined(query: exp.SetOperation, context: Context) -> Result:
     """Make a table of two queries or more."""
     is_distinct = bool(query.args.get("distinct"))
     if isinstance(query, exp.Union):
-        branches = [context.result(one) for one in _operands(query)]
-        result, _ = union_all(branches, query, context)
+        result, _ = union_all(_results(_operands(query), context), query, context)
         return distinct(result, context, query) if is_distinct else result
     if not is_distinct:
         raise context.refuse(
@@ -35,10 +34,16 @@ def combined(query: exp.SetOperation, context: Context) -> Result:
             f"{_word(query)} ALL is not maintained.",
             "Write it without ALL, or count the rows.",
         )
-    result, branch = union_all([context.result(query.left), context.result(query.right)], query, context)
+    result, branch = union_all(_results([query.left, query.right], context), query, context)
     functions = {f"in_{n}": tf.count(f"CASE WHEN {quoted(branch)} = '{n}' THEN 1 END") for n in (1, 2)}
     there = "in_1 > 0 AND in_2 > 0" if isinstance(query, exp.Intersect) else "in_1 > 0 AND in_2 = 0"
     return _grouped(result, functions, there, query, context)
+
+
+def _results(queries: Sequence[exp.Expr], context: Context) -> list[Result]:
+    """The tables of queries; the first one names the columns."""
+    first = context.result(queries[0], names=context.names)
+    return [first, *(context.result(one, names=tuple(first.columns)) for one in queries[1:])]
 
 
 def _word(query: exp.Expr) -> str:

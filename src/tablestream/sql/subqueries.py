@@ -64,7 +64,8 @@ def where(rows: Rows, node: exp.Expr, clause: str, scope: Scope, context: Contex
         return matched
     rows = with_subqueries([node], rows, scope, context)
     scope.clause = clause
-    return replace(rows, table=rows.table.filter(scope.sql(node)))
+    text = scope.sql(node)
+    return rows if REFUSED in text else replace(rows, table=rows.table.filter(text))
 
 
 def _joined(node: exp.Expr, whole: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Rows:

@@ -1,0 +1,126 @@
+"""What cannot be maintained is refused with every reason, each with its place."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+import tablestream as ts
+from tests.sql.world import World
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Queries, and for each reason its line, column, clause and a part of its text.
+REFUSED = {
+    "SELECT id FROM people LIMIT 3": [(1, 23, "LIMIT", "LIMIT without ORDER BY")],
+    "SELECT id, rand() AS r,\n nope FROM people\nWHERE x = 1 AND uuid() = 'x' LIMIT 3": [
+        (1, 12, "SELECT", "'rand()' may give another value"),
+        (2, 2, "SELECT", "There is no column nope. Columns are: id, city, boss, age, paid."),
+        (3, 7, "WHERE", "There is no column x."),
+        (3, 17, "WHERE", "may give another value"),
+        (3, 30, "LIMIT", "LIMIT without ORDER BY"),
+    ],
+    "SELECT id FROM people WHERE paid > current_timestamp()": [(1, 29, "WHERE", "")],
+    "SELECT * FROM people p, cities c": [(1, 25, "FROM", "No equality connects c with p.")],
+    "SELECT p.id FROM people p JOIN notes n ON p.age > n.stars": [
+        (1, 32, "FROM", "No equality connects n with p.")
+    ],
+    "SELECT p.id FROM people p LEFT JOIN notes n ON p.age > n.stars": [
+        (1, 48, "ON", "no equality between its two sides")
+    ],
+    "SELECT * FROM people p JOIN cities c ON p.city = c.city": [
+        (1, 1, "SELECT", "Two columns of the result are called city.")
+    ],
+    "SELECT a.id, b.x FROM peeple a JOIN sities b ON a.id = b.id": [
+        (1, 23, "FROM", "There is no table peeple. Tables are: people, cities, visits, notes, wages."),
+        (1, 37, "FROM", "There is no table sities."),
+    ],
+    "SELECT city FROM people p JOIN cities c ON p.city = c.city": [
+        (1, 8, "SELECT", "city is ambiguous: p.city, c.city.")
+    ],
+    "WITH RECURSIVE t AS (SELECT id FROM people) SELECT * FROM t": [(1, 16, "WITH RECURSIVE", "Recursion")],
+    "SELECT id, sum(age) FROM people": [(1, 8, "SELECT", "id is neither grouped nor aggregated.")],
+    "SELECT city FROM people GROUP BY 3": [(1, 34, "GROUP BY", "SELECT has no column 3.")],
+    "SELECT rank() OVER (ORDER BY id) AS r FROM people": [(1, 8, "SELECT", "The window function rank()")],
+    "SELECT row_number() OVER (ORDER BY id) AS r FROM people": [
+        (1, 8, "SELECT", "The window function row_number()")
+    ],
+    "SELECT kurtosis(age), sum(DISTINCT age) FROM people": [
+        (1, 8, "SELECT", "The aggregate kurtosis is not maintained"),
+        (1, 23, "SELECT", "SUM(DISTINCT ...) is not maintained."),
+    ],
+    "SELECT city FROM people GROUP BY ROLLUP (city)": [(1, 42, "GROUP BY", "GROUPING SETS, ROLLUP and CUBE")],
+    "SELECT (SELECT age FROM people) FROM cities": [(1, 8, "SELECT", "This subquery may have several rows.")],
+    "SELECT nofunc(id) FROM people": [(1, 8, "SELECT", "Cannot resolve routine `nofunc`")],
+    "SELECT id FROM people, LATERAL VIEW explode(array(1)) t AS x": [(1, 24, "FROM", "")],
+    "SELECT id FROM people LATERAL VIEW explode(array(1)) t AS x": [
+        (1, 44, "LATERAL VIEW", "not maintained")
+    ],
+    "SELECT id FROM people EXCEPT ALL SELECT id FROM wages": [
+        (1, 8, "EXCEPT", "EXCEPT ALL is not maintained.")
+    ],
+    "SELECT id, age FROM people UNION ALL SELECT id FROM wages": [(1, 8, "UNION", "2 and 1 columns")],
+    "SELECT 1 AS one": [(1, 8, "FROM", "A query without FROM")],
+    "SELECT id FROM": [(1, 11, "text", "It cannot be parsed near 'FROM': Expected table name")],
+    "SELECT id FROM people ORDER BY id LIMIT age": [(1, 35, "LIMIT", "LIMIT needs a whole number.")],
+    "SELECT id FROM people TABLESAMPLE (10 PERCENT)": [
+        (1, 16, "FROM", "A table's sample is not maintained.")
+    ],
+    "SELECT id FROM people SORT BY id": [(1, 8, "SORT BY", "A table has no order.")],
+    "SELECT p.id FROM people p JOIN cities c ON p.city IN (SELECT note FROM notes)": [
+        (1, 44, "ON", "A subquery in ON")
+    ],
+    "SELECT id FROM people p WHERE age = 1 OR EXISTS (SELECT 1 FROM notes n WHERE n.who = p.id AND n.stars < p.age)": [
+        (1, 95, "subquery", "Only equalities can compare")
+    ],
+}
+PLACE = re.compile(r"line (\d+), column (\d+) \(([^)]+)\): (.*)")
+
+
+@pytest.fixture(scope="module")
+def tables(spark: SparkSession) -> dict[str, ts.Table]:
+    return World(spark).tables()
+
+
+@pytest.mark.parametrize("query", REFUSED)
+def test_a_refusal_has_every_reason_with_its_place(tables: dict[str, ts.Table], query: str) -> None:
+    with pytest.raises(ts.errors.SqlRefusedError) as refused:
+        ts.sql(query, **tables)
+    found = [
+        (int(line), int(column), clause, said)
+        for line, column, clause, said in PLACE.findall(str(refused.value))
+    ]
+    expected = REFUSED[query]
+    assert [one[:3] for one in found] == [one[:3] for one in expected]
+    assert [said for (*_, said), (*_, part) in zip(found, expected, strict=True) if part not in said] == []
+
+
+def test_what_is_no_query_is_an_argument_error(tables: dict[str, ts.Table]) -> None:
+    for query in ("INSERT INTO x SELECT 1", "SELECT id FROM people; SELECT id FROM people"):
+        with pytest.raises(ts.errors.ArgumentError, match="takes one query"):
+            ts.sql(query, **tables)
+    with pytest.raises(ts.errors.ArgumentError, match="people=1 is not a table"):
+        ts.sql("SELECT id FROM people", people=1)  # type: ignore[arg-type]
+
+
+def test_a_query_and_methods_make_the_same_plan(tables: dict[str, ts.Table]) -> None:
+    query = """
+        SELECT n.note, n.stars * p.age AS worth, c.country
+        FROM notes n LEFT JOIN people p ON n.who = p.id JOIN cities c ON n.note = c.city
+        WHERE c.size >= 2
+    """
+    by_query = ts.sql(query, **tables)
+    notes, people, cities = (tables[name] for name in ("notes", "people", "cities"))
+    joined = notes.join(people, on="who", how="left", select=lambda n, p: [n.who, n.stars, p.age])
+    by_methods = joined.join(
+        cities.filter("size >= 2"), on="note", select=lambda j, c: [j.who, j.stars, j.age, c.country]
+    ).select("stars * age AS worth", "country")
+    assert plan(by_query) == plan(by_methods)
+    assert by_query.columns == by_methods.columns
+
+
+def plan(table: ts.Table | ts.Stream) -> str:
+    return ts.plan_text(table.to(ts.to_memory("x"), name="x"))
