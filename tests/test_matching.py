@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
+from pyspark.sql import functions as F
 
 import tablestream as ts
-from tablestream.errors import ArgumentError, KeyMismatchError, PlanError
+from tablestream import functions as tf
+from tablestream.errors import ArgumentError, ColumnCollisionError, KeyMismatchError, PlanError
 from tablestream.testing import Driver, frame
 from tests.marks import quick_first
 from tests.test_table import refused
@@ -258,3 +260,44 @@ def test_what_cannot_be_compared(spark: SparkSession, sides: tuple[ts.Table, ts.
         lambda: a.join(b, on="city", right_on=["city", "n"]), KeyMismatchError, "on=", operator="a_b_join"
     )
     refused(lambda: a.join(b, where=lambda one, _: one.n, **by), PlanError, "not boolean", operator="j")
+
+
+def test_unions_of_tables_with_other_keys_and_distinct_end_as_in_duckdb(
+    sides: tuple[ts.Table, ts.Table],
+) -> None:
+    a, b = sides
+    by_city = b.group_by("city", "n").agg(id=tf.max("id"))
+    rows = a.union(by_city.select("id"), row="row", names=["a", "b"])
+    assert rows.key_columns == ["branch", "row"]
+    assert rows.columns == ["branch", "row", "id", "city", "n"]
+    sql = "SELECT 'a' AS branch, id, city, n FROM a UNION ALL SELECT 'b', max(id), city, n FROM b GROUP BY city, n"
+    everything = rows.group_by("branch", "id", "city", "n").count()
+    assert_as_sql(
+        {"rows": (everything, f"SELECT branch, id, city, n, count(*) FROM ({sql}) GROUP BY ALL")}, "ab", 9
+    )
+    distinct = rows.distinct("city", "n")
+    assert distinct.columns == ["city", "n"]
+    assert_as_sql({"distinct": (distinct, f"SELECT DISTINCT city, n FROM ({sql})")}, "ab", 10)
+    refused(lambda: a.union(b, row="n", name="u"), ColumnCollisionError, "'n'", operator="u")
+    refused(lambda: a.union(by_city, name="u"), ArgumentError, "row=", operator="u")
+
+
+def test_filtered_aggregates_end_as_in_duckdb(sides: tuple[ts.Table, ts.Table]) -> None:
+    a, _ = sides
+    made = a.group_by("city").agg(
+        rows=tf.count().filter("n > 1"), known=tf.count("n").filter(F.col("id") > 1),
+        total=tf.sum("id").filter("n > 1"), mean=tf.avg("n").filter("id > 1"), least=tf.min("id").filter("n > 1"),
+        most=tf.max("n").filter("id > 9"), kinds=tf.count_distinct("n").filter("id > 1"), all=tf.count(),
+        some=tf.bool_or("n > 2").filter("id > 1"),
+    )  # fmt: skip
+    parts = [
+        "count(*) FILTER (n > 1)", "count(n) FILTER (id > 1)", "sum(id) FILTER (n > 1)", "avg(n) FILTER (id > 1)",
+        "min(id) FILTER (n > 1)", "max(n) FILTER (id > 9)", "count(DISTINCT n) FILTER (id > 1)", "count(*)",
+        "bool_or(n > 2) FILTER (id > 1)",
+    ]  # fmt: skip
+    assert_as_sql({"filtered": (made, f"SELECT city, {', '.join(parts)} FROM a GROUP BY city")}, "a", 12)
+    refused(lambda: tf.first("n").filter("id > 1"), ArgumentError, "first() has no filter")
+    running: Any = tf.sum("n").filter("id > 1")
+    refused(
+        lambda: a.group_by("city").over("id", x=running, name="w"), ArgumentError, "filtered", operator="w"
+    )

@@ -217,11 +217,19 @@ def test_the_kinds_of_a_join_have_sparks_other_words(users: ts.Table, word: str,
     assert node(word).how == node(kind).how == kind
 
 
+@pytest.mark.parametrize("word", ["semi", "leftsemi", "left_anti", "ANTI"])
+def test_semi_and_anti_joins_have_sparks_other_words(users: ts.Table, word: Any) -> None:
+    others = users.select("n AS m", name="others")
+    kind: Any = "left_semi" if "semi" in word else "left_anti"
+    joined, same = (users.join(others, on="n", how=how)._node for how in (word, kind))
+    assert joined.meaning == same.meaning
+
+
 def test_a_word_that_is_none_is_refused(users: ts.Table) -> None:
-    others, how = users.select("n AS m", name="others"), "anti"
+    others, how = users.select("n AS m", name="others"), "cross"
     wrong: Any = how
     refused(
-        lambda: users.join(others, on="id", how=wrong, name="j"), ArgumentError, "how='anti'", operator="j"
+        lambda: users.join(others, on="id", how=wrong, name="j"), ArgumentError, "how='cross'", operator="j"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from numbers import Real
 from typing import Any, ClassVar
@@ -13,6 +13,9 @@ from pyspark.sql import Column
 from tablestream.arguments.kinds import flag, whole
 from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
+
+#: The aggregates that do not ignore nulls.
+_SEE_NULLS = ("first", "last")
 
 
 class Aggregator(ABC):
@@ -96,6 +99,8 @@ class AggregateFunction:
         The column that orders the rows, if there is one, and whether the greatest comes first.
     own
         The aggregate, if it is the user's own.
+    condition
+        Which rows count: a Column or a string. None: all.
     """
 
     name: str
@@ -104,12 +109,39 @@ class AggregateFunction:
     by: Column | str | None = None
     descending: bool = False
     own: Aggregator | None = None
+    condition: Column | str | None = None
+
+    def filter(self, condition: Column | str) -> AggregateFunction:
+        """Aggregate only the rows for which a condition holds: SQL's ``FILTER (WHERE ...)``.
+
+        Parameters
+        ----------
+        condition
+            A Column or a string. Null counts as false.
+
+        Notes
+        -----
+        The other rows count as nulls, which these aggregates ignore. So ``first`` and ``last`` have no filter.
+
+        Examples
+        --------
+        >>> count().filter("price > 100")
+        count() filter 'price > 100'
+        """
+        if self.name in _SEE_NULLS:
+            raise ArgumentError(
+                f"{self.name}() has no filter: it does not ignore nulls.",
+                hint="Filter the table before it is grouped, or use min_by or max_by.",
+                where=user_line(),
+            )
+        return replace(self, condition=_column(condition))
 
     def __repr__(self) -> str:
+        filtered = "" if self.condition is None else f" filter {self.condition!r}"
         if self.own is not None:
-            return f"{type(self.own).__name__}().of({self.column!r})"
+            return f"{type(self.own).__name__}().of({self.column!r}){filtered}"
         given = [one for one in (self.column, self.by, self.parameter) if one is not None]
-        return f"{self.name}({', '.join(map(repr, given))})"
+        return f"{self.name}({', '.join(map(repr, given))}){filtered}"
 
 
 def count(column: str | Column | None = None) -> AggregateFunction:

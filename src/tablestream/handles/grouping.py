@@ -157,9 +157,13 @@ class Grouped(OtherNames, Generic[Made]):
         """What is aggregated, by the names of the results, and what it is ordered by."""
         given = {one: function.column for one, function in columns.items()}
         given |= {name: columns[one].by for one, name in by.items()}
-        return {
-            one: as_column(column, self._rows.columns) for one, column in given.items() if column is not None
-        }
+        names, filters = self._rows.columns, {one: function.condition for one, function in columns.items()}
+        filters |= {name: columns[one].condition for one, name in by.items()}
+        made = {one: as_column(column, names) for one, column in given.items() if column is not None}
+        for one, condition in filters.items():
+            if condition is not None:  # a null does not count; where rows are counted, they are ones
+                made[one] = F.when(as_column(condition, names), made.get(one, F.lit(1)))
+        return {one: made[one] for one in given if one in made}
 
     def _check_approximate(self, name: str, function: AggregateFunction, at: Place) -> None:
         """Refuse estimates in groups of tables, which can lose rows, and without the package for sketches."""

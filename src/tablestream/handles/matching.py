@@ -21,17 +21,16 @@ from functools import cached_property
 from typing import Any, Literal
 
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from tablestream.arguments.kinds import check_function
 from tablestream.errors import ArgumentError
 from tablestream.handles.joining import Joining, On, SelectFunction, Suffixes
+from tablestream.handles.unions import counted_rows, same_column
 from tablestream.spark.analysis import Analysed, check_condition, folding, is_found
-from tablestream.spark.columns import SparkExpression, quoted, schema_of, spark_type
+from tablestream.spark.columns import SparkExpression, schema_of, spark_type
 from tablestream.spark.compared import POINTING, KeySide, common_key
-from tablestream.spark.row import LEFT, RIGHT, Given, plain, side_column
+from tablestream.spark.row import LEFT, RIGHT, Given, side_column
 from tablestream.topology.many_to_many import ManyToMany
-from tablestream.topology.measures import Measure
 from tablestream.topology.nodes import (
     Aggregate,
     Field,
@@ -133,7 +132,7 @@ class Matching:
     def matched(self, *, exists: bool) -> Node:
         """The left rows that have a match, or those that have none."""
         table = self.joining.left
-        columns = tuple(Named(one.name, _column(side_column(LEFT, one.name))) for one in table.value)
+        columns = tuple(Named(one.name, same_column(side_column(LEFT, one.name))) for one in table.value)
         return self._rows_of(0, self.joining.at.operator, table.value, columns, exists=exists)
 
     # What they are made of
@@ -161,7 +160,7 @@ class Matching:
         """All pairs that match, with all columns of both rows."""
         name, where = self.joining.at.operator, self.joining.at.where
         fields = tuple(Field(one.name, one.dataType.json()) for one in self.joining.both().schema)
-        columns = tuple(Named(one.name, _column(one.name)) for one in fields)
+        columns = tuple(Named(one.name, same_column(one.name)) for one in fields)
         pairs = self._many_to_many(f"{name}/pairs", fields, columns, None)
         if self.condition is None:
             return pairs
@@ -191,13 +190,13 @@ class Matching:
             elif one.name == side_column((RIGHT, LEFT)[side], ""):
                 made = SparkExpression(F.lit(False), "false", frozenset(), harmless=True)
             else:
-                made = _column(side_column(LEFT, own)) if own in here else _null(one)
+                made = same_column(side_column(LEFT, own)) if own in here else _null(one)
             columns.append(Named(one.name, made))
         rows = self._rows_of(
             side, f"{name}/unmatched {('left', 'right')[side]}", fields, tuple(columns), exists=False
         )
         width, stream = len(joining.left.key), self._stream(rows)
-        parts = [_column(one.name) for one in table.key]
+        parts = [same_column(one.name) for one in table.key]
         nulls = [_null(one) for one in (key[width:] if side == 0 else key[:width])]
         named = zip(key, [*parts, *nulls] if side == 0 else [*nulls, *parts], strict=True)
         return SelectKey(
@@ -214,7 +213,7 @@ class Matching:
     ) -> Node:
         """The rows of a side that have a match, or none. `columns` are over a join whose left side it is."""
         how: Literal["inner", "left"] = "inner" if exists else "left"
-        gone = None if exists else _column(side_column(RIGHT, ""))
+        gone = None if exists else same_column(side_column(RIGHT, ""))
         where, table = self.joining.at.where, (self.joining.left, self.joining.right)[side]
         if self.condition is not None:
             return KeyJoin(
@@ -232,7 +231,7 @@ class Matching:
         one = self if side == 0 else self.swapped
         other = one.joining.right
         if not one.is_foreign_key:
-            other = _counted(
+            other = counted_rows(
                 f"{name}/counts", where, other, one.fields, [part.expression for part in one.right_on]
             )
         on = tuple(part.expression for part in one.on)
@@ -245,8 +244,12 @@ class Matching:
         """How many pairs each row of a side has, by the side's key."""
         matches, width = self._matches, len(self.joining.left.key)
         key = matches.key[:width] if side == 0 else matches.key[width:]
-        return _counted(
-            f"{matches.name}/counts {side}", matches.where, matches, key, [_column(one.name) for one in key]
+        return counted_rows(
+            f"{matches.name}/counts {side}",
+            matches.where,
+            matches,
+            key,
+            [same_column(one.name) for one in key],
         )
 
 
@@ -286,29 +289,6 @@ def _key_order(values: Iterable[Analysed], joining: Joining) -> list[int] | None
         one[0] for one in found if one is not None and not is_found(one[1].expression.column, without_key)
     ]
     return order if len(order) == len(key) == len(of) else None
-
-
-def _counted(name: str, where: str, rows: Node, key: Fields, on: list[SparkExpression]) -> Aggregate:
-    """How many rows there are by some values."""
-    count, measure = Field("count", T.LongType().json()), Measure("count", None)
-    return Aggregate(
-        name=name,
-        where=where,
-        key=key,
-        value=(count,),
-        parent=rows,
-        on=tuple(on),
-        inputs=(),
-        input_fields=(),
-        measures=(measure,),
-        functions=None,
-        keep_empty=False,
-    )
-
-
-def _column(name: str) -> SparkExpression:
-    """A column as it is."""
-    return SparkExpression(plain(name) or quoted(name), name, frozenset({name}), harmless=True)
 
 
 def _null(one: Field) -> SparkExpression:

@@ -16,12 +16,12 @@ from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
 from tablestream.handles.first_rows import NewKeys
 from tablestream.handles.relation import Relation
+from tablestream.handles.unions import counted_rows, records, union_of_rows
 from tablestream.spark.columns import quoted
 from tablestream.spark.given_columns import ColumnLike
-from tablestream.topology.graph import history_of
-from tablestream.topology.nodes import Field, Node
+from tablestream.topology.nodes import Field, Node, Select
 from tablestream.topology.nulls import nullable_names
-from tablestream.topology.streams import ToStream, ToTable
+from tablestream.topology.streams import ToTable
 
 if TYPE_CHECKING:
     from tablestream.streams import Stream
@@ -139,6 +139,7 @@ class Rekeyed(Relation):
         branch: str = "branch",
         names: Sequence[str] | None = None,
         name: str | None = None,
+        row: str | None = None,
     ) -> Table:
         """Put the rows of several tables into one, by the names of their columns: SQL's ``UNION ALL``.
 
@@ -153,12 +154,16 @@ class Rekeyed(Relation):
             What `branch` says for this table and each of the others. Default: the tables' names.
         name
             The result's name.
+        row
+            For tables with other keys, such as ``row="row"``: the column that tells the rows of a branch apart, a JSON
+            text of the row's key. The tables then need the same columns, and keys of any kind; columns that were parts
+            of keys are columns of the value. Default: the tables have the same key.
 
         Returns
         -------
         Table
             Of their rows as they are now: if a table is versioned, its late versions do not show. Keyed by `branch` and
-            the key. Call `select_key` on it for a table without the branch.
+            the key, or by `branch` and `row`. Call `select_key` on it for a table without the branch.
 
         Raises
         ------
@@ -184,9 +189,11 @@ class Rekeyed(Relation):
         nodes = [self._node, *(self._table_node(one, where) for one in others)]
         shown = checked_name(name) or "_".join([self.name, *(one.name for one in others), "union"])
         said = [one.name for one in (self, *others)] if names is None else listed(names)
-        self._check_branches(others, said, Place(shown, where))
+        self._check_branches(others, said, Place(shown, where), same_key=row is None)
+        if row is not None:
+            return self._table(union_of_rows(nodes, said, branch, row, Place(shown, where)))
         merged, *rest = (
-            self._stream(_records(node, where)).select_key(
+            self._stream(records(node, where)).select_key(
                 F.lit(text).alias(branch), *(quoted(key).alias(key) for key in self.key_columns)
             )
             for node, text in zip(nodes, said, strict=True)
@@ -213,17 +220,57 @@ class Rekeyed(Relation):
     def _table_node(self, other: Relation, where: str) -> Node:
         """The node of another table; raises for what is none."""
 
-    def _check_branches(self, others: Sequence[Relation], names: Sequence[Any], at: Place) -> None:
+    def distinct(self, *columns: ColumnLike, name: str | None = None) -> Table:
+        """Show each combination of values that some row has: SQL's ``SELECT DISTINCT``.
+
+        Parameters
+        ----------
+        *columns
+            Columns or strings; an expression needs an alias. A null is a value of its own. Default: all columns.
+        name
+            The result's name.
+
+        Returns
+        -------
+        Table
+            Keyed by the columns, with no others.
+
+        Notes
+        -----
+        It is a group that counts its rows, in two rounds, and emits whenever one of them changes.
+
+        Examples
+        --------
+        >>> import tablestream as ts
+        >>> users = ts.table(ts.testing.frame(spark, "id int, city string"), "id", name="users")
+        >>> driver = ts.testing.Driver(users.distinct("city"))
+        >>> driver.pipe("users", [{"id": 1, "city": "Rome"}, {"id": 1, "city": "Oslo"}])
+        >>> print(driver.run())
+        city | _change_type | _timestamp
+        Rome | upsert       | 1970-01-01 00:00:00
+        Rome | delete       | 1970-01-01 00:00:00
+        Oslo | upsert       | 1970-01-01 00:00:00
+        """
+        where = user_line()
+        shown = checked_name(name) or f"{self.name}_distinct"
+        key = self._chosen_key(columns or [quoted(one) for one in self.columns], where, "distinct")
+        fields, on = tuple(one.field for one in key), [one.expression for one in key]
+        counts = counted_rows(f"{shown}/counts", where, self._node, fields, on)
+        return self._table(Select(shown, where, counts.key, (), counts, ()))
+
+    def _check_branches(
+        self, others: Sequence[Relation], names: Sequence[Any], at: Place, *, same_key: bool
+    ) -> None:
         """Refuse tables whose rows do not fit into one, or cannot be told apart."""
 
         def refuse(message: str, hint: str) -> NoReturn:
             raise at.error(ArgumentError, message, hint)
 
         for one in others:
-            if _typed(one) != _typed(self) or set(one.key_columns) != set(self.key_columns):
+            if _typed(one) != _typed(self) or (same_key and set(one.key_columns) != set(self.key_columns)):
                 refuse(
                     f"The tables have different columns: {self!r} and {one!r}.",
-                    "Give them the same names, types and key with select and select_key.",
+                    "Give them the same names, types and key with select and select_key. For other keys, give row=.",
                 )
         if not others:
             refuse("union() has one table.", "Give it another one.")
@@ -233,18 +280,6 @@ class Rekeyed(Relation):
                 f"The branches {names!r} do not tell {len(others) + 1} tables apart.",
                 "Give names= with a different text for each table.",
             )
-
-
-def _records(table: Node, where: str) -> ToStream:
-    """The changes of a table as records; of a versioned table those of its latest rows."""
-    return ToStream(
-        name=f"{table.name}_stream",
-        where=where,
-        key=table.key,
-        value=table.value,
-        parent=table,
-        latest_only=history_of(table) is not None,
-    )
 
 
 def _typed(table: Relation) -> dict[str, T.DataType]:

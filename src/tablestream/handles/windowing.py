@@ -78,6 +78,12 @@ def _function(name: str, given: object, at: Place) -> WindowFunction:
     """A window function, or an aggregate as one."""
     if isinstance(given, WindowFunction):
         return given
+    if isinstance(given, AggregateFunction) and given.condition is not None:
+        raise at.error(
+            ArgumentError,
+            f"{name} = {given!r} cannot be filtered over a window.",
+            "Aggregate an expression that is null in the other rows, such as CASE WHEN n > 1 THEN price END.",
+        )
     if isinstance(given, AggregateFunction) and given.name in _RUNNING and given.own is None:
         return WindowFunction(given.name, given.column)
     said = given.name if isinstance(given, AggregateFunction) else repr(given)
