@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from tablestream.spark.session import configure
     from tablestream.spark.state_reader import read_state
     from tablestream.sql.call import sql
+    from tablestream.sql.file import sql_file
     from tablestream.streams import Stream
     from tablestream.tables import GlobalTable, Table
 
@@ -99,6 +100,7 @@ __all__ = [
     "read_state",
     "relocate_checkpoint",
     "sql",
+    "sql_file",
     "start",
     "stream",
     "table",
@@ -146,6 +148,7 @@ _DEFINED_IN = {
     "tablestream.spark.runner": ("OutputRequest", "diagram", "plan_text", "start"),
     "tablestream.spark.session": ("configure",),
     "tablestream.spark.state_reader": ("read_state",),
+    "tablestream.sql.file": ("sql_file",),
     "tablestream.handles.star": ("Lookup", "lookup"),
     "tablestream.sql.call": ("sql",),
     "tablestream.streams": ("Stream",),

@@ -12,6 +12,7 @@
     │   ├── GraceExceedsHistoryError                              records would wait longer than versions are kept
     │   ├── NondeterministicError                                 an expression whose result cannot be retracted
     │   ├── SqlRefusedError                                       a query in SQL that cannot be maintained
+    │   ├── SqlFileError                                          statements of a SQL file that cannot be used
     │   ├── SessionSettingError                                   the session lacks what a stateful plan needs
     │   ├── MixedPlanError                                        outputs that cannot run as one plan
     │   ├── TargetError                                           what is in a target does not fit the checkpoint
@@ -168,9 +169,22 @@ class NondeterministicError(PlanError):
 
 
 class SqlRefusedError(PlanError):
-    """A query in SQL cannot be maintained; the message has every reason."""
+    """A query in SQL cannot be maintained; the message has every reason.
+
+    Attributes
+    ----------
+    reasons : tuple
+        Line, column, what is wrong and what to write instead, of each reason.
+    """
 
     code = "TABLESTREAM_SQL_REFUSED"
+    reasons: tuple[tuple[int, int, str, str], ...] = ()
+
+
+class SqlFileError(PlanError):
+    """Statements of a file of SQL cannot be used; the message has all that is wrong, with line and column."""
+
+    code = "TABLESTREAM_SQL_FILE"
 
 
 class SessionSettingError(PlanError):

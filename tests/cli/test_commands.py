@@ -63,7 +63,7 @@ def test_wrong_use_is_refused(arguments: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "why", "hint"),
     [
-        (("explain",), "Missing argument 'MODULE:OBJECT'.", "tablestream explain --help"),
+        (("explain",), "Missing argument 'MODULE:OBJECT|FILE.sql'.", "tablestream explain --help"),
         (("nothing",), "No such command 'nothing'.", "tablestream --help"),
         (("state", "out", "--limit", "0"), "Invalid value for '--limit': ", "tablestream state --help"),
         (("run", "a:b", "--twice"), "No such option: --twice", "tablestream run --help"),

@@ -4,20 +4,40 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
 
 _PACKAGE = __name__.split(".")[0]
+_written: ContextVar[str] = ContextVar("written", default="")
+
+
+@contextmanager
+def written_at(line: str) -> Iterator[None]:
+    """Say for a while that what is built was written on a line, ``file:line``, of a file that is not Python."""
+    token = _written.set(line)
+    try:
+        yield
+    finally:
+        _written.reset(token)
 
 
 def user_line() -> str:
     """Return ``file:line`` of the innermost frame outside this package; empty if there is none."""
+    if _written.get():
+        return _written.get()
     frame, _ = _user_frame()
     return "" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
 def warn(message: str) -> None:
     """Warn at the user's line."""
+    if _written.get():
+        file, _, line = _written.get().rpartition(":")
+        warnings.warn_explicit(message, UserWarning, file, int(line))
+        return
     _, depth = _user_frame()
     warnings.warn(message, stacklevel=depth)
 

@@ -11,7 +11,7 @@ import typer
 from tablestream.cli.failures import clear_errors
 from tablestream.cli.options import Debug, Json
 from tablestream.cli.sessions import sessions
-from tablestream.cli.target import Target, load, outputs_of, with_plan
+from tablestream.cli.target import Target, Variables, load, outputs_of, with_plan
 from tablestream.spark.runner import diagram as drawn_together
 
 if TYPE_CHECKING:
@@ -22,10 +22,16 @@ To = Annotated[
 ]
 
 
-def diagram(target: Target, to: To = None, as_json: Json = False, debug: Debug = False) -> None:
+def diagram(
+    target: Target,
+    to: To = None,
+    variables: Variables = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
     """Draw the plan of a table, as SVG or Mermaid: sources, operators, rounds and what each remembers."""
     with clear_errors(debug=debug, as_json=as_json), sessions() as session:
-        picture = _drawn(load(target, {"spark": session}), target)
+        picture = _drawn(load(target, {"spark": session}, variables=variables), target)
         if to is not None:
             picture.save(to)
         if as_json:

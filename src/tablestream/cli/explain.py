@@ -12,17 +12,17 @@ import typer
 from tablestream.cli.failures import clear_errors
 from tablestream.cli.options import Debug, Json
 from tablestream.cli.sessions import sessions
-from tablestream.cli.target import Target, load, outputs_of, with_plan
+from tablestream.cli.target import Target, Variables, load, outputs_of, with_plan
 from tablestream.spark.runner import plan_text
 
 
-def explain(target: Target, as_json: Json = False, debug: Debug = False) -> None:
+def explain(target: Target, variables: Variables = None, as_json: Json = False, debug: Debug = False) -> None:
     """Print the plan of a table: its rounds, and what each of them remembers.
 
     The module is imported, so its code runs: put code that starts a query under if __name__ == "__main__".
     """
     with clear_errors(debug=debug, as_json=as_json), sessions() as session:
-        text = _plan(load(target, {"spark": session}), target)
+        text = _plan(load(target, {"spark": session}, variables=variables), target)
         typer.echo(json.dumps({"object": target, "plan": text}) if as_json else text)
 
 

@@ -21,7 +21,7 @@ from tablestream.cli.options import ROWS_FOR_PEOPLE, Debug, Json, OnDrops
 from tablestream.cli.screen import JsonScreen, Screen, TextScreen
 from tablestream.cli.sessions import kept_if_needed, sessions, starting_text
 from tablestream.cli.sinks import CONSOLE, sink_of, sinks_of, written_to
-from tablestream.cli.target import Target, is_query, load, wrong_type
+from tablestream.cli.target import Target, Variables, is_query, load, wrong_type
 from tablestream.errors import ArgumentError
 from tablestream.spark.local_spark import MASTER
 from tablestream.spark.runner import start
@@ -57,6 +57,7 @@ def run(
             " table. Repeat it for several. Default: console.",
         ),
     ] = None,
+    variables: Variables = None,
     *,
     once: Annotated[bool, typer.Option("--once", help="Read what is there, and end.")] = False,
     limit: Annotated[
@@ -96,7 +97,7 @@ def run(
     log = Path(tempfile.gettempdir()) / f"tablestream-run-{os.getpid()}.log"
     words: dict[str, str | bool | None] = {"--checkpoint": checkpoint, "--once": once}
     words |= {"--limit": None if limit is None else str(limit), "--on-drop": on_drop, "--redact": redact}
-    repeated = {"--to": to or [], "--on-error": on_error or []}
+    repeated = {"--to": to or [], "--set": variables or [], "--on-error": on_error or []}
     go_on = _command(target, words | {"--json": as_json}, repeated)
     with (
         clear_errors(debug=debug, as_json=as_json, log=log, go_on=go_on),
@@ -108,7 +109,7 @@ def run(
         given: dict[str, Callable[[], Any]] = {"spark": session, "checkpoint": directory.take}
         rows = limit if as_json else limit or ROWS_FOR_PEOPLE
         sinks = sinks_of(to or [], screen, rows)  # a wrong one is told before Spark starts
-        found = load(target, given, absent=["checkpoint"] if checkpoint is None else [])
+        found = load(target, given, ["checkpoint"] if checkpoint is None else [], variables)
         outputs = written_to(found, sinks, sink_of(CONSOLE, screen, rows))
         if outputs is None:
             options = {"--once": once, "--to": bool(to), "--checkpoint": directory.is_left}

@@ -16,6 +16,7 @@ from tablestream.connectors.delta.sink import to_delta
 from tablestream.connectors.files.sink import to_files
 from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError
+from tablestream.sql.outputs import SqlOutputs, to_each
 
 if TYPE_CHECKING:
     from tablestream.cli.screen import Screen
@@ -64,18 +65,20 @@ def written_to(found: Any, to: Sequence[Sink], console: Sink) -> list[OutputRequ
     ArgumentError
         Outputs that have sinks already are to be written elsewhere.
     """
+    is_file = isinstance(found, SqlOutputs)
     given = outputs_of(found)
+    if given and to and not (is_file and found.unwritten):
+        raise ArgumentError(
+            "The outputs say themselves where they are written.", hint="Omit --to, or return the table."
+        )
+    if is_file:
+        return list(found.to(to or [console]))
     if given:
-        if to:
-            raise ArgumentError(
-                "The outputs say themselves where they are written.", hint="Omit --to, or return the table."
-            )
         return given
     if not hasattr(found, "to") or not hasattr(found, "changes"):
         return None
-    first, *others = to or [console]
-    name = found.to(first).name
-    return [found.to(first), *(found.to(one, name=f"{name}_{n}") for n, one in enumerate(others, start=2))]
+    name = found.to(console).name
+    return list(to_each(found, to or [console], name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

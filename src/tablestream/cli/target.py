@@ -1,4 +1,4 @@
-"""Finds the object that the user names as ``module:object``."""
+"""Finds what the user names: an object as ``module:object``, or a file of SQL statements."""
 
 from __future__ import annotations
 
@@ -10,44 +10,72 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tablestream.connectors.console.sink import to_console
 from tablestream.errors import ArgumentError
 from tablestream.spark.runner import OutputRequest
+from tablestream.sql.file import program
+from tablestream.sql.outputs import SqlOutputs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 Target = Annotated[
     str,
     typer.Argument(
-        metavar="MODULE:OBJECT",
+        metavar="MODULE:OBJECT|FILE.sql",
         help="A table or stream, outputs as for ts.start, or a function that returns one of these. A function may"
-        " have a parameter `spark`, which gets the session.",
+        " have a parameter `spark`, which gets the session. Or a file of SQL statements, whose name ends in .sql.",
     ),
 ]
-_FORM = "Write the target as module:object."
+Variables = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="The value of ${NAME} in a file of SQL statements. Repeat it for several.",
+    ),
+]
+_FORM = "Write the target as module:object, or name a file that ends in .sql."
+_SQL = ".sql"
 _WITH_PLAN = "Name or return a table, a stream, or outputs such as [table.to(sink)], as for ts.start."
 _NO_CHECKPOINT = (
     "This command starts no query and has no checkpoint. Name a function that returns the table or outputs."
 )
 
 
-def load(target: str, given: Mapping[str, Callable[[], Any]], absent: Collection[str] = ()) -> Any:
-    """Return the object that `target` names, or what it returns if it is a function.
+def load(
+    target: str,
+    given: Mapping[str, Callable[[], Any]],
+    absent: Collection[str] = (),
+    variables: Sequence[str] | None = None,
+) -> Any:
+    """Return what `target` names: the object, or what it returns if it is a function; of a file its outputs.
 
     Parameters
     ----------
     target
-        ``module:object``. The module is searched in the current directory first.
+        ``module:object``, or a file of SQL statements. The module is searched in the current directory first.
     given
         What a function gets for a parameter of this name.
     absent
         Those of `given` that the user has not chosen: a function's own default comes first.
+    variables
+        ``name=value`` for variables in the file.
 
     Raises
     ------
     ArgumentError
-        There is no such object, or a function needs another argument.
+        There is no such object, a function needs another argument, or variables are given for a module.
+    SqlFileError
+        Something is wrong with the file.
     """
+    if target.endswith(_SQL):
+        checked = program(target, _values(variables or []))  # which tells mistakes before Spark starts
+        return checked.build(given["spark"]())
+    if variables:
+        raise ArgumentError(
+            f"--set gives values to a file of SQL statements, and {target} is none.", hint="Omit --set."
+        )
     module_name, colon, path = target.partition(":")
     if not (module_name and colon and path):
         raise ArgumentError(f"{target} does not name an object.", hint=_FORM)
@@ -61,7 +89,9 @@ def load(target: str, given: Mapping[str, Callable[[], Any]], absent: Collection
 
 
 def outputs_of(found: Any) -> list[OutputRequest]:
-    """Return the outputs if an object is one or several; an empty list for anything else."""
+    """Return the outputs if an object is one or several, or those of a file; an empty list for anything else."""
+    if isinstance(found, SqlOutputs):
+        return found.to([to_console()])
     outputs = list(found) if isinstance(found, list | tuple) else [found]
     return outputs if all(isinstance(one, OutputRequest) for one in outputs) else []
 
@@ -97,6 +127,16 @@ def with_plan(target: str, found: Any) -> Any:
     if not hasattr(found, "diagram"):
         raise wrong_type(target, found, "has no plan", _WITH_PLAN)
     return found
+
+
+def _values(variables: Sequence[str]) -> dict[str, str]:
+    """Read ``name=value``."""
+    for one in variables:
+        if not one.partition("=")[0] or "=" not in one:
+            raise ArgumentError(
+                f"--set {one} is not a name with a value.", hint="Write it as in --set logs=data/logs."
+            )
+    return dict(one.split("=", 1) for one in variables)
 
 
 def _imported(name: str) -> Any:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from sqlglot import exp
+from sqlglot import Token, exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 
@@ -75,17 +75,28 @@ def parsed(text: str) -> list[exp.Expr]:
         The text is no SQL.
     """
     try:
-        found = _Parser(dialect=_SPARK).parse(_SPARK.tokenize(text), text)
+        found = trees(_SPARK.tokenize(text), text)
     except SqlglotError as error:
         said = (getattr(error, "errors", None) or [{}])[0]
         line, column = said.get("line") or 1, said.get("col") or 1
         column -= max(len(said.get("highlight") or "") - 1, 0)  # the parser says where a word ends
-        what = said.get("description") or str(error).splitlines()[0]
-        what = _MISSING.sub(r"something is missing in \1", _GOT.sub("", what)).rstrip(".")
+        what = what_is_wrong(error)
         near = f" near {said['highlight']!r}" if said.get("highlight") else ""
         reason = Reason(line, column, "text", f"It cannot be parsed{near}: {what}.", "Write Spark's SQL.")
         raise refused([reason], user_line()) from error
-    return [one for one in found if one is not None and not isinstance(one, exp.Semicolon)]
+    return [one for one in found if not isinstance(one, exp.Semicolon)]
+
+
+def what_is_wrong(error: SqlglotError) -> str:
+    """Return what the parser says, without its own classes and without a full stop."""
+    said = (getattr(error, "errors", None) or [{}])[0].get("description") or str(error).splitlines()[0]
+    return _MISSING.sub(r"something is missing in \1", _GOT.sub("", said)).rstrip(".")
+
+
+def trees(tokens: Sequence[Token], text: str) -> list[exp.Expr]:
+    """Parse the tokens of a text, or of a part of it. Raises sqlglot's `ParseError`."""
+    found: list[exp.Expr | None] = _Parser(dialect=_SPARK).parse(list(tokens), text)
+    return [one for one in found if one is not None]
 
 
 def span(node: exp.Expr) -> tuple[int, int] | None:

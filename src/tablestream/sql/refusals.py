@@ -96,8 +96,12 @@ def refused(reasons: Sequence[Reason], where: str) -> SqlRefusedError:
     """Return the error that says every reason, in the order of the text."""
     count = "one reason" if len(reasons) == 1 else f"{len(reasons)} reasons"
     lines = "".join(f"\n  {one}" for one in sorted(reasons))
-    return SqlRefusedError(
+    error = SqlRefusedError(
         f"The query cannot be maintained, for {count}:{lines}",
         hint="See docs/sql.md for what is maintained.",
         where=where,
     )
+    error.reasons = tuple(
+        (one.line, one.column, f"{one.clause}: {one.message}", one.instead) for one in sorted(reasons)
+    )
+    return error

@@ -1,0 +1,155 @@
+"""Options of statements: arguments of the functions that read and write, by their signatures."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tablestream.connectors.avro.format import avro, confluent_avro
+from tablestream.sql.problems import Problem, nearest
+from tablestream.sql.statements import Call, Declared, Given
+
+#: What a statement may say more shortly.
+_SHORT = {"deletes": "apply_as_deletes"}
+#: The functions that make a value.
+_CALLS: Mapping[str, Callable[..., Any]] = {"avro": avro, "confluent_avro": confluent_avro}
+_WORDS = {"true": True, "false": False}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A function that a statement calls.
+
+    Attributes
+    ----------
+    fixed
+        The arguments that are no options: the statement itself says them.
+    derived
+        Options that the statement itself says if they are not given.
+    """
+
+    function: Callable[..., Any]
+    fixed: Collection[str]
+    derived: Collection[str] = ()
+
+    @cached_property
+    def parameters(self) -> dict[str, inspect.Parameter]:
+        """The arguments that may be options."""
+        known = inspect.signature(self.function).parameters.values()
+        return {one.name: one for one in known if one.name not in self.fixed}
+
+    @property
+    def required(self) -> list[str]:
+        """The options that have no default."""
+        return [
+            name
+            for name, one in self.parameters.items()
+            if one.default is one.empty and name not in self.derived
+        ]
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a statement, for the functions that it calls."""
+
+    declared: Declared
+    steps: tuple[Step, ...]
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield what is wrong with the names of the options."""
+        named = list[str]()
+        for given in self.declared.options:
+            name = _full(given)
+            if self._step(given) is None:
+                yield self._unknown(given)
+            elif name in named:
+                yield Problem(given.at, f"{given.name} is given twice.", "Keep one.")
+            elif isinstance(given.value, Call) and given.value.function not in _CALLS:
+                yield _no_function(given.value)
+            named.append(name)
+        given_names = {_argument(one) for one in self.declared.options}
+        missing = [name for step in self.steps for name in step.required if name not in given_names]
+        if missing:
+            yield Problem(
+                self.declared.at,
+                f"{self._subject} lacks {' and '.join(map(_shown, missing))}.",
+                f"Write it as in {_example(missing[0])}.",
+            )
+
+    def of(self, function: Callable[..., Any]) -> dict[str, Any]:
+        """Return the arguments of a function."""
+        found = dict[str, Any]()
+        for given in self.declared.options:
+            step = self._step(given)
+            if step is None or step.function is not function:
+                continue
+            argument, _, key = _full(given).partition(".")
+            value = _made(given.value, step.parameters[argument])
+            if key:
+                found.setdefault(argument, {})[key] = value
+            else:
+                found[argument] = value
+        return found
+
+    @property
+    def _subject(self) -> str:
+        form = self.declared.format
+        return f"The {self.declared.kind.lower()} {self.declared.name}{f' of {form.name}' if form else ''}"
+
+    def _step(self, given: Given) -> Step | None:
+        name = _argument(given)
+        return next((one for one in self.steps if name in one.parameters), None)
+
+    def _unknown(self, given: Given) -> Problem:
+        known = [name for step in self.steps for name in step.parameters]
+        hint = nearest(given.name, [*known, *(short for short, name in _SHORT.items() if name in known)])
+        if not hint:
+            hint = f"It has {', '.join(known)}."
+            hint += f" An option of Spark's is options.{given.name}." if "options" in known else ""
+        return Problem(given.at, f"{self._subject} has no option {given.name}.", hint)
+
+
+def _full(given: Given) -> str:
+    """The name of an option with the argument's own name, in lower case as arguments are."""
+    argument, dot, key = given.name.partition(".")
+    argument = argument.lower()
+    return f"{_SHORT.get(argument, argument)}{dot}{key}"
+
+
+def _argument(given: Given) -> str:
+    return _full(given).partition(".")[0]
+
+
+def _no_function(call: Call) -> Problem:
+    return Problem(
+        call.at,
+        f"No option is made by {call.function}(...).",
+        nearest(call.function, _CALLS)
+        or f"There are {' and '.join(_CALLS)}; a list is in parentheses alone.",
+    )
+
+
+def _shown(name: str) -> str:
+    return "a LOCATION" if name == "path" else f"the option {name}"
+
+
+def _example(name: str) -> str:
+    return "LOCATION 'out/results'" if name == "path" else f"OPTIONS ({name} '...')"
+
+
+def _made(value: Any, parameter: inspect.Parameter) -> Any:
+    """Return the value of an option as the argument takes it. In Spark an option may be a text where it is a number."""
+    kinds = str(parameter.annotation)
+    if isinstance(value, str) and re.search(r"\bbool\b", kinds) and value.lower() in _WORDS:
+        return _WORDS[value.lower()]
+    if isinstance(value, str) and re.search(r"\bint\b", kinds) and value.isdecimal():
+        return int(value)
+    return _called(value)
+
+
+def _called(value: Any) -> Any:
+    return _CALLS[value.function](*value.arguments, **value.named) if isinstance(value, Call) else value

@@ -1,0 +1,172 @@
+"""``tablestream run``, ``explain`` and ``diagram`` of a file of SQL statements."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+from typer.testing import CliRunner, Result
+
+import tablestream as ts
+from examples import ten_lines
+from tablestream.cli import app
+from tablestream.cli.exit_codes import ExitCode
+from tablestream.topology.graph import ancestors
+from tests.spark.change_logs import ChangeLog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXAMPLE = Path(ten_lines.__file__).parent / "holdings.sql"
+TABLE = """
+CREATE TABLE orders (id INT, sku STRING, amount INT, at TIMESTAMP, PRIMARY KEY (id))
+  USING json LOCATION '${dir}/orders' OPTIONS (timestamp 'at', columns ('sku', 'amount'));
+"""
+#: The rows of the example's maintained table, from the whole logs.
+BATCH = """
+SELECT ticker, count(*) AS positions, sum(amount * price) AS worth
+FROM (SELECT *, row_number() OVER (PARTITION BY position_id ORDER BY at DESC) AS n FROM {positions}) AS p
+LEFT JOIN (SELECT *, row_number() OVER (PARTITION BY ticker ORDER BY at DESC) AS n FROM {tickers}) AS t
+USING (ticker)
+WHERE p.n = 1 AND coalesce(p.op, 'u') != 'd' AND coalesce(t.n, 1) = 1
+GROUP BY ticker
+"""
+
+
+def invoked(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def file(directory: Path, text: str) -> tuple[str, ...]:
+    """Write a file of statements, and return what names it for a command."""
+    path = directory / "query.sql"
+    path.write_text(text, encoding="utf-8")
+    return (str(path), "--set", f"dir={directory}")
+
+
+def orders(directory: Path) -> ChangeLog:
+    log = ChangeLog(directory / "orders", "id int, sku string, amount int, at timestamp")
+    log.add([{"id": 1, "sku": "cup", "amount": 2, "at": "2024-01-02T09:00:00Z"}])
+    return log
+
+
+@pytest.mark.smoke
+def test_the_example_runs_goes_on_and_has_what_batch_sql_gives(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same as the README's, in SQL: a log of changes, and a maintained table."""
+    monkeypatch.chdir(tmp_path)
+    ten_lines.write_log("positions", ten_lines.POSITIONS)
+    ten_lines.write_log("tickers", ten_lines.TICKERS)
+    words = ("run", str(EXAMPLE), "--set", f"logs={tmp_path}/logs", "--set", f"out={tmp_path}/out")
+    command = (*words, "--checkpoint", str(tmp_path / "checkpoint"), "--once")
+
+    def same_as_batch() -> None:
+        logs: dict[str, Any] = {
+            one: spark.read.json(f"{tmp_path}/logs/{one}") for one in ("positions", "tickers")
+        }
+        rows = spark.sql(BATCH, **logs).collect()
+        kept = DeltaTable(f"{tmp_path}/out/by_ticker").to_pyarrow_table().to_pylist()
+        assert sorted((one["ticker"], one["positions"], one["worth"]) for one in kept) == sorted(
+            map(tuple, rows)
+        )
+
+    first = invoked(*command)
+    assert first.exit_code == ExitCode.OK, first.output
+    same_as_batch()
+    more = Path("logs", "positions", "1.json")
+    more.write_text('{"position_id": 3, "ticker": "BOLT", "amount": 5, "at": "2024-01-02T09:10:00Z"}\n')
+    assert invoked(*command).exit_code == ExitCode.OK
+    same_as_batch()
+    log = spark.read.parquet(f"{tmp_path}/out/holdings").orderBy("_order")
+    assert log.columns[:5] == ["position_id", "ticker", "amount", "price", "worth"]
+    changes = [(one["position_id"], one["_change_type"], one["worth"]) for one in log.collect()]
+    assert [number for number, _, _ in changes] == [1, 1, 2, 2, 2, 1, 1, 3]
+    assert changes[-2:] == [(1, "delete", None), (3, "upsert", 20.0)]
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_view_that_says_no_target_goes_where_the_command_says(tmp_path: Path) -> None:
+    orders(tmp_path)
+    text = TABLE + "CREATE MATERIALIZED VIEW all_orders AS SELECT * FROM orders;\n"
+    text += "CREATE MATERIALIZED VIEW big AS SELECT * FROM all_orders WHERE amount > 1"
+    target = file(tmp_path, text)
+    shown = invoked("run", *target, "--checkpoint", str(tmp_path / "one"), "--once", "--json")
+    assert shown.exit_code == ExitCode.OK, shown.output
+    changes = [one for one in map(json.loads, shown.stdout.splitlines()) if one["event"] == "change"]
+    assert [(one["output"], one["row"]["sku"]) for one in changes] == [("big", "cup")]
+    files = tmp_path / "files"
+    written = invoked(
+        "run", *target, "--checkpoint", str(tmp_path / "two"), "--once", "--to", f"parquet:{files}"
+    )
+    assert written.exit_code == ExitCode.OK, written.output
+    assert pl.read_parquet(f"{files}/*/*.parquet")["sku"].to_list() == ["cup"]
+
+    all_written = file(tmp_path, text.replace("VIEW big", "VIEW big USING console"))
+    refused = invoked("run", *all_written, "--checkpoint", str(tmp_path / "three"), "--to", "console")
+    assert refused.exit_code == ExitCode.COULD_NOT_RUN
+    assert "The outputs say themselves where they are written." in refused.stderr
+    several = file(tmp_path, text + ";\n" + "CREATE MATERIALIZED VIEW few AS SELECT * FROM orders")
+    refused = invoked("run", *several, "--checkpoint", str(tmp_path / "four"), "--to", "json:out")
+    assert refused.exit_code == ExitCode.COULD_NOT_RUN
+    assert "Two outputs have the target 'files out'." in refused.stderr
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_plan_of_a_file_is_shown(tmp_path: Path) -> None:
+    orders(tmp_path)
+    target = file(tmp_path, TABLE + "CREATE MATERIALIZED VIEW v USING console AS SELECT * FROM orders")
+    explained = invoked("explain", *target)
+    assert explained.exit_code == ExitCode.OK, explained.output
+    assert "Source orders (key id)" in explained.stdout
+    assert "Target console" in explained.stdout
+    drawn = invoked("diagram", *target)
+    assert drawn.exit_code == ExitCode.OK, drawn.output
+    assert "flowchart LR" in drawn.stdout
+
+
+def test_mistakes_of_a_file_are_told_before_spark_starts(tmp_path: Path) -> None:
+    target = file(tmp_path, TABLE.replace("timestamp 'at'", "timestmp 'at'") + "SELECT ${n}")
+    refused = invoked("run", *target, "--set", "n=1", "--checkpoint", str(tmp_path / "checkpoint"))
+    assert refused.exit_code == ExitCode.COULD_NOT_RUN
+    assert refused.stderr.splitlines()[:2] == [
+        "Error TABLESTREAM_SQL_FILE: query.sql has 2 mistakes.",
+        "query.sql:3:48: The table orders of json has no option timestmp. Did you mean timestamp?",
+    ]
+    for words, why in (
+        (("explain", str(tmp_path / "none.sql")), "cannot be read"),
+        (("explain", target[0], "--set", "n"), "--set n is not a name with a value."),
+        (("explain", "module:thing", "--set", "n=1"), "--set gives values to a file of SQL statements"),
+    ):
+        assert why in invoked(*words).stderr
+
+
+def test_what_spark_refuses_is_told_for_each_statement(spark: SparkSession, tmp_path: Path) -> None:
+    text = (
+        "CREATE TABLE a (id INT, n INTT, PRIMARY KEY (id)) USING json LOCATION '${dir}';\n"
+        "CREATE TABLE b (id INT, PRIMARY KEY (id)) USING json LOCATION '${dir}/none';\n"
+        "CREATE TABLE c (id INT, n INT, PRIMARY KEY (id)) USING json LOCATION '${dir}' OPTIONS (timestamp 'n');\n"
+        "CREATE VIEW d AS SELECT * FROM b;\n"
+        "CREATE MATERIALIZED VIEW e AS SELECT * FROM d;\n"
+    )
+    path = file(tmp_path, text)[0]
+    with pytest.raises(ts.errors.SqlFileError) as found:
+        ts.sql_file(spark, path, variables={"dir": str(tmp_path)})
+    assert found.value.reason == "query.sql has 3 mistakes."
+    told = found.value.hint.splitlines()
+    assert told[0].startswith("query.sql:1:14: a: The schema 'id INT, n INTT' cannot be parsed.")
+    assert told[1].startswith("query.sql:2:14: b: There is no directory ")
+    assert told[2].startswith("query.sql:3:14: c: ")
+    assert "timestamp" in told[2]
+
+
+def test_a_file_is_outputs_for_start_and_errors_name_its_lines(spark: SparkSession, tmp_path: Path) -> None:
+    orders(tmp_path)
+    path = file(tmp_path, TABLE + "CREATE MATERIALIZED VIEW v AS SELECT * FROM orders")[0]
+    (output,) = ts.sql_file(spark, path, variables={"dir": str(tmp_path)})
+    assert repr(output) == "Output 'v' to console"
+    assert {one.where for one in ancestors(output.output.node)} == {"query.sql:2"}
