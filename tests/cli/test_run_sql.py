@@ -137,7 +137,9 @@ def test_mistakes_of_a_file_are_told_before_spark_starts(tmp_path: Path) -> None
         "Error TABLESTREAM_SQL_FILE: query.sql has 2 mistakes.",
         "query.sql:3:48: The table orders of json has no option timestmp. Did you mean timestamp?",
     ]
+    unkept = file(tmp_path, TABLE + "CREATE MATERIALIZED VIEW v AS SELECT * FROM orders")
     for words, why in (
+        (("run", *unkept), "The query needs a checkpoint"),
         (("explain", str(tmp_path / "none.sql")), "cannot be read"),
         (("explain", target[0], "--set", "n"), "--set n is not a name with a value."),
         (("explain", "module:thing", "--set", "n=1"), "--set gives values to a file of SQL statements"),
@@ -152,16 +154,20 @@ def test_what_spark_refuses_is_told_for_each_statement(spark: SparkSession, tmp_
         "CREATE TABLE c (id INT, n INT, PRIMARY KEY (id)) USING json LOCATION '${dir}' OPTIONS (timestamp 'n');\n"
         "CREATE VIEW d AS SELECT * FROM b;\n"
         "CREATE MATERIALIZED VIEW e AS SELECT * FROM d;\n"
+        "CREATE TABLE f (id INT, n INT, PRIMARY KEY (id)) USING json LOCATION '${dir}';\n"
+        "CREATE MATERIALIZED VIEW g AS\n  SELECT '${dir}' AS x, m FROM f WHERE n > rand();\n"
     )
     path = file(tmp_path, text)[0]
     with pytest.raises(ts.errors.SqlFileError) as found:
         ts.sql_file(spark, path, variables={"dir": str(tmp_path)})
-    assert found.value.reason == "query.sql has 3 mistakes."
+    assert found.value.reason == "query.sql has 5 mistakes."
     told = found.value.hint.splitlines()
     assert told[0].startswith("query.sql:1:14: a: The schema 'id INT, n INTT' cannot be parsed.")
     assert told[1].startswith("query.sql:2:14: b: There is no directory ")
     assert told[2].startswith("query.sql:3:14: c: ")
     assert "timestamp" in told[2]
+    assert told[3].startswith("query.sql:8:25: SELECT: There is no column m.")
+    assert told[4].startswith("query.sql:8:40: WHERE: ")
 
 
 def test_a_file_is_outputs_for_start_and_errors_name_its_lines(spark: SparkSession, tmp_path: Path) -> None:

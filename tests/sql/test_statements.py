@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tablestream.errors import SqlFileError
 from tablestream.sql.program import Program, program_of
 from tablestream.sql.statements import Call, SourceTable, View
+from tests.pages import BLOCK
+
+ROOT = Path(__file__).parents[2]
 
 T = "CREATE TABLE t (id INT, at TIMESTAMP, PRIMARY KEY (id)) USING json LOCATION 'logs/t';\n"
 V = "CREATE MATERIALIZED VIEW v AS SELECT * FROM t"
@@ -315,3 +320,23 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
         "CREATE TABLE d (id INT PRIMARY KEY) USING csv LOCATION 'x' OPTIONS (mod 'drop')\n"
     )
     assert [one.partition(":")[0] for one in told] == ["1", "2", "3", "4", "5"]
+
+
+def test_the_files_that_the_documentation_shows_have_no_mistakes() -> None:
+    """The page has the example, without its variables and remarks."""
+    page = (ROOT / "docs" / "sql.md").read_text(encoding="utf-8")
+    shown, prices = (code for language, code in BLOCK.findall(page) if language == "sql")
+    program(f"{prices}\nCREATE MATERIALIZED VIEW v AS SELECT * FROM prices")
+    example = (ROOT / "examples" / "holdings.sql").read_text(encoding="utf-8")
+    same = program_of("example", example, {"logs": "logs", "out": "out"})
+    assert said(program(shown)) == said(same)
+
+
+def said(found: Program) -> list[object]:
+    """Return what the statements of a file say, without places."""
+    facts = list[object]()
+    for one in found.named.values():
+        rest = [token.text for token in one.query] if isinstance(one, View) else [one.columns, list(one.key)]
+        facts.append((one.kind, one.name, one.format and one.format.name, rest))
+        facts.append([(given.name, given.value) for given in one.options])
+    return facts

@@ -70,7 +70,9 @@ def load(
         Something is wrong with the file.
     """
     if target.endswith(_SQL):
-        checked = program(target, _values(variables or []))  # which tells mistakes before Spark starts
+        checked = program(target, _values(variables or []))
+        if "checkpoint" in given:
+            given["checkpoint"]()  # it is told to be missing before Spark starts, as mistakes in the file are
         return checked.build(given["spark"]())
     if variables:
         raise ArgumentError(
