@@ -128,7 +128,7 @@ def test_a_join_on_other_columns_ends_as_in_duckdb(
 
 FURTHER = (
     "pairs", "two columns", "in the keys", "others of the city", "an expression", "the key and a condition",
-    "pairs of pairs",
+    "pairs of pairs", "groups with a null", "groups with a null that stay",
 )  # fmt: skip
 
 
@@ -157,6 +157,19 @@ def test_further_joins_end_as_in_duckdb(sides: tuple[ts.Table, ts.Table], name: 
         "the key and a condition": (
             a.join(b, on=ts.KEY, how="left", where=less, select=both),
             "SELECT a.id, b.id, a.n, b.n FROM a LEFT JOIN b ON a.id = b.id AND a.n <= b.n",
+        ),
+        "groups with a null": (
+            a.group_by("city")
+            .agg(n=tf.max("n"))
+            .join(b, on="n", right_on="n", how="left_semi", where=lambda _, other: other.id > 1),
+            "SELECT city, max(n) AS most FROM a GROUP BY city HAVING most IN (SELECT n FROM b WHERE id > 1)",
+        ),
+        "groups with a null that stay": (
+            a.group_by("city")
+            .agg(n=tf.max("n"))
+            .join(b, on="n", right_on="n", how="left", where=lambda _, other: other.id > 1, select=both),
+            "SELECT g.city, b.id, g.n, b.n FROM (SELECT city, max(n) AS n FROM a GROUP BY city) AS g"
+            " LEFT JOIN b ON g.n = b.n AND b.id > 1",
         ),
         "in the keys": (a.join(b, on="n", how="left_semi"), "SELECT * FROM a WHERE n IN (SELECT id FROM b)"),
         "pairs of pairs": (
