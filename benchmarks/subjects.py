@@ -18,6 +18,7 @@ from tablestream.operators.buffer.suppress import Suppress
 from tablestream.operators.joins.as_of_join import AsOfJoin
 from tablestream.operators.joins.foreign_key_answer import ForeignKeyAnswer
 from tablestream.operators.joins.foreign_key_subscribe import ForeignKeySubscribe, Rules
+from tablestream.operators.joins.many_to_many import ManyToMany, PairSubscribe
 from tablestream.operators.operator import keyed_changes
 from tablestream.operators.reduce.aggregate import Aggregate
 from tablestream.operators.reduce.collected import Collected, Kind
@@ -111,6 +112,7 @@ def subjects() -> list[Subject]:
     as_of = AsOfJoin(KEYS, FOREIGN_KEYS, ITEM, ITEM, history_us, keep_left=True)
     return [
         Subject("foreign-key join", foreign_key_join(), two_logs),
+        Subject("many-to-many join", _many_to_many(), _two_keyed_logs),
         Subject("groups: count, sum of integers", _groups(INTEGER, integers), _numbers),
         Subject("groups: sum of floats", _groups(FLOAT, floats), _amounts),
         Subject("groups: Python functions", _folded(), _numbers),
@@ -222,6 +224,15 @@ def foreign_key_join(spread: int | None = None) -> tuple[Round, ...]:
     return two_rounds(subscribe, answer, (2,), answers=True, spread=spread or 1)
 
 
+def _many_to_many() -> tuple[Round, ...]:
+    """Place a join of pairs."""
+    subscribe = PairSubscribe(Rules.PAIR, KEYS, FOREIGN_KEYS, ITEM, ITEM)
+    pairs = ManyToMany((KEYS, KEYS), FOREIGN_KEYS, ("_k1",), (ITEM, ITEM))
+    left, right = (Port(number, number, 2, FOREIGN_HASH, "messages") for number in (3, 4))
+    sides = (Placed("left", subscribe, (1,), ((left,),)), Placed("right", subscribe, (2,), ((right,),)))
+    return Round(1, sides, ()), Round(2, (Placed("pairs", pairs, (3, 4), ((RESULT,),)),), ())
+
+
 def _groups(value: pl.Struct, functions: tuple[Function | Collected, ...]) -> tuple[Round, ...]:
     return _grouped(Aggregate(KEYS, FOREIGN_KEYS, value, functions), value)
 
@@ -261,6 +272,13 @@ def two_logs(rows: int, hot_share: float = 0) -> Log:
         1: _messages(1, np.arange(left) * 2, keys | foreign, _items(left)),
         2: _messages(2, right_times, pointed_at, _items(right)),
     }
+
+
+def _two_keyed_logs(rows: int) -> Log:
+    """The same changes, where both tables have keys, and the value that rows are matched by is the key of one."""
+    log = two_logs(rows)
+    keyed = log[2].with_columns(pl.col("_f0").alias("_k0"), pl.col(FOREIGN_HASH).alias(KEY_HASH))
+    return {**log, 2: keyed}
 
 
 def _moving(rows: int, values: pl.Series) -> Log:

@@ -61,6 +61,6 @@ def _uses(node: Over) -> tuple[Use, ...]:
         return None if of is None else f"c{of}"
 
     return tuple(
-        Use(one.function, field(one.column), field(one.default), one.offset, node.by_rows)
-        for one in node.measures
+        Use(one.function, field(one.column), field(one.default), one.offset, node.by_rows, made.name)
+        for one, made in zip(node.measures, node.value[-len(node.measures) :], strict=True)
     )

@@ -8,9 +8,13 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
+from tablestream.errors import TotalOverflowError
 from tablestream.operators.events import ends, ints, run_start
 from tablestream.operators.reduce.ranking import sorted_by
 from tablestream.state.positions import Bools, Ints, gather, starts
+
+#: A sum of 64 bits that has overflowed is this far from the sum as a float.
+_FAR = 2.0**62
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,8 @@ class Use:
         How many rows before or after.
     by_rows
         Whether the frame ends at the row, and not at its last peer.
+    name
+        The name of its column in the result.
     """
 
     function: str
@@ -90,6 +96,7 @@ class Use:
     default: str | None = None
     offset: int = 1
     by_rows: bool = False
+    name: str = ""
 
     def of(self, frames: Frames) -> pl.Series:
         """The value of each row."""
@@ -124,9 +131,15 @@ class Use:
         count = _summed(frames, column.is_not_null().cast(pl.Int64))
         if self.function == "count":
             return count
-        whole = self.function == "sum" and column.dtype.is_integer()
-        numbers = column.cast(pl.Int64() if whole else pl.Float64())
-        total = _summed(frames, numbers.fill_null(0))
+        total = _summed(frames, column.cast(pl.Float64).fill_null(0))
+        if self.function == "sum" and column.dtype.is_integer():
+            whole = _summed(frames, column.cast(pl.Int64).fill_null(0))
+            if ((whole.cast(pl.Float64) - total).abs() > _FAR).any():
+                raise TotalOverflowError(
+                    f"A sum in column '{self.name}' does not fit bigint.",
+                    hint="Cast the column before it is added up, for instance to double.",
+                )
+            total = whole
         return (total if self.function == "sum" else total / count).set(count == 0, None)
 
 

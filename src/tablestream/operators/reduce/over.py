@@ -139,14 +139,10 @@ class Over(CanBeThin):
         arrived = arrived.with_columns(arrived[IS].alias(LIVE))
         yield Emission(0, self._tombstones(arrived, turns))
         rows = pl.concat([stored[[*spec.schema]], arrived[[*spec.schema]]])
-        versions, member = self._versions(rows, np.concatenate([stored_of, of]), turns)
-        # A row that is deleted and comes again is emitted again.
-        forced = pl.Series(
-            np.unique(member[stored.height :][_deleted(arrived)]) if self.thin else [], dtype=pl.Int64
-        )
+        versions = self._versions(rows, np.concatenate([stored_of, of]), turns)
         number = arrived.height
         for slab in versions.slabs():
-            changes = self._changes(slab, turns, forced)
+            changes = self._changes(slab, turns)
             numbers = pl.int_range(number, number + changes.height, dtype=pl.Int64, eager=True)
             yield Emission(0, changes.with_columns(numbers.alias(NUMBER)))
             number += changes.height
@@ -165,8 +161,8 @@ class Over(CanBeThin):
             pl.lit(None, self.result).alias("v0"),
         )
 
-    def _versions(self, rows: pl.DataFrame, of: Ints, turns: _Turns) -> tuple[_Versions, Ints]:
-        """Arrange the stored rows, then those of messages: when each begins and ends. Also return the rows' numbers."""
+    def _versions(self, rows: pl.DataFrame, of: Ints, turns: _Turns) -> _Versions:
+        """Arrange the stored rows, then those of messages: when each begins and ends."""
         keys, place = list(self.keys), np.zeros(rows.height, dtype=np.int64)
         place[rows.height - len(turns.number) :] = turns.number
         frame = rows[keys].hstack([pl.Series("_of", of), pl.Series("_turn", place)])
@@ -178,7 +174,7 @@ class Over(CanBeThin):
         member[order] = arranged
         stays = bools(rows[LIVE])[order] & (place[order] < end)
         at = order[stays]
-        return self._ordered(rows[at], of[at], place[at], end[stays], member[at], turns), member
+        return self._ordered(rows[at], of[at], place[at], end[stays], member[at], turns)
 
     def _ordered(
         self, rows: pl.DataFrame, of: Ints, start: Ints, end: Ints, member: Ints, turns: _Turns
@@ -195,15 +191,13 @@ class Over(CanBeThin):
         peers = np.cumsum(_starts(frame[["_of", *(one.name for one in by)]][order])) - 1
         return _Versions(rows[order], of[order], start[order], end[order], member[order], peers, turns.counts)
 
-    def _changes(self, slab: _Slab, turns: _Turns, forced: pl.Series) -> pl.DataFrame:
+    def _changes(self, slab: _Slab, turns: _Turns) -> pl.DataFrame:
         """What the turns of a slab change."""
         versions, (version, turn) = slab.versions, slab.rows()
         of = versions.of[version]
         frames = Frames(versions.rows["v"], version, starts(of, turn), versions.peers[version])
         values = pl.DataFrame([one.of(frames).alias(f"w{number}") for number, one in enumerate(self.uses)])
-        shown = np.flatnonzero(
-            (turn > slab.low[of]) & ~self._repeats(versions, version, turn, values, forced)
-        )
+        shown = np.flatnonzero((turn > slab.low[of]) & ~self._repeats(versions, version, turn, values))
         made, rows = turns.at(of[shown], turn[shown]), versions.rows[version[shown]]
         kinds = list(self.result.to_schema().items())
         own = [rows["v"].struct.field(f"c{number}") for number in range(len(kinds) - len(self.uses))]
@@ -215,16 +209,13 @@ class Over(CanBeThin):
             pl.DataFrame(named).to_struct("v0"),
         )
 
-    def _repeats(
-        self, versions: _Versions, version: Ints, turn: Ints, values: pl.DataFrame, forced: pl.Series
-    ) -> Bools:
-        """Whether each row is as it was a turn before. `forced`: the rows that are shown in any case."""
+    def _repeats(self, versions: _Versions, version: Ints, turn: Ints, values: pl.DataFrame) -> Bools:
+        """Whether each row is as it was a turn before."""
         order = np.lexsort((turn, versions.member[version]))
         member, at = versions.member[version][order], turn[order]
         follows = ~starts(member) & (previous(at, starts(member), np.int64(-2)) == at - 1)
         before = np.where(follows, previous(order, starts(member), np.int64(-1)), -1)
         same = (before >= 0) & (version[order] == version[before]) & same_rows(values, order, before)
-        same &= ~bools(pl.Series(member).is_in(forced.implode()))
         found = np.empty(len(order), dtype=bool)
         found[order] = same
         return found
