@@ -119,10 +119,11 @@ def test_a_view_that_says_no_target_goes_where_the_command_says(tmp_path: Path) 
 @pytest.mark.usefixtures("spark")
 def test_the_plan_of_a_file_is_shown(tmp_path: Path) -> None:
     orders(tmp_path)
-    target = file(tmp_path, TABLE + "CREATE MATERIALIZED VIEW v USING console AS SELECT * FROM orders")
+    target = file(tmp_path, TABLE + "CREATE MATERIALIZED VIEW v USING console AS SELECT sku FROM orders")
     explained = invoked("explain", *target)
     assert explained.exit_code == ExitCode.OK, explained.output
     assert "Source orders (key id)" in explained.stdout
+    assert "Output v (key id)" in explained.stdout
     assert "Target console" in explained.stdout
     drawn = invoked("diagram", *target)
     assert drawn.exit_code == ExitCode.OK, drawn.output
@@ -155,19 +156,22 @@ def test_what_spark_refuses_is_told_for_each_statement(spark: SparkSession, tmp_
         "CREATE VIEW d AS SELECT * FROM b;\n"
         "CREATE MATERIALIZED VIEW e AS SELECT * FROM d;\n"
         "CREATE TABLE f (id INT, n INT, PRIMARY KEY (id)) USING json LOCATION '${dir}';\n"
+        "CREATE STREAM h (n INT) USING csv LOCATION '${dir}';\n"
+        "CREATE MATERIALIZED VIEW i USING json LOCATION 'a' OPTIONS (before true) AS SELECT * FROM h;\n"
         "CREATE MATERIALIZED VIEW g AS\n  SELECT '${dir}' AS x, m FROM f WHERE n > rand();\n"
     )
     path = file(tmp_path, text)[0]
     with pytest.raises(ts.errors.SqlFileError) as found:
         ts.sql_file(spark, path, variables={"dir": str(tmp_path)})
-    assert found.value.reason == "query.sql has 5 mistakes."
+    assert found.value.reason == "query.sql has 6 mistakes."
     told = found.value.hint.splitlines()
     assert told[0].startswith("query.sql:1:14: a: The schema 'id INT, n INTT' cannot be parsed.")
     assert told[1].startswith("query.sql:2:14: b: There is no directory ")
     assert told[2].startswith("query.sql:3:14: c: ")
     assert "timestamp" in told[2]
-    assert told[3].startswith("query.sql:8:25: SELECT: There is no column m.")
-    assert told[4].startswith("query.sql:8:40: WHERE: ")
+    assert told[3] == "query.sql:8:26: i is a stream, which has no option before. Omit it."
+    assert told[4].startswith("query.sql:10:25: SELECT: There is no column m.")
+    assert told[5].startswith("query.sql:10:40: WHERE: ")
 
 
 def test_a_file_is_outputs_for_start_and_errors_name_its_lines(spark: SparkSession, tmp_path: Path) -> None:

@@ -139,6 +139,7 @@ def test_views_read_what_stands_before_them_also_through_common_names_and_in_any
         ),
         ("CREATE TABLE t (id INT, id INT) USING json", ["1:25: The column id is there twice. "]),
         ("CREATE TABLE t (id INT PRIMARY KEY, PRIMARY KEY (id))", ["1:37: The table has two primary keys. "]),
+        ("CREATE TABLE t (a INT PRIMARY KEY, b INT PRIMARY KEY)", ["1:36: The table has two primary keys. "]),
         (
             "CREATE TABLE t (id INT, PRIMARY KEY (idd)) USING json",
             ["1:38: The column idd of the primary key is not declared. Did you mean id?"],
