@@ -228,6 +228,11 @@ def test_every_type_comes_back_as_it_was(delta_spark: SparkSession, tmp_path: Pa
     assert same == datetime(2024, 3, 31, 1, 30, 0, 123456, tzinfo=UTC)
 
 
+def test_storage_options_that_are_no_mapping_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="storage_options= is a str, not a mapping"):
+        to_delta("out/table", storage_options="eu-west-1")  # type: ignore[arg-type]
+
+
 def test_credentials_of_a_store_are_never_shown() -> None:
     sink = to_delta("s3a://bucket/table", storage_options={"AWS_SECRET_ACCESS_KEY": "hidden"})
     assert "hidden" not in repr(sink) + str(sink) + sink.target

@@ -17,6 +17,9 @@ from tablestream.sql.statements import Call, Declared, Given
 _SHORT = {"deletes": "apply_as_deletes"}
 #: The functions that make a value.
 _CALLS: Mapping[str, Callable[..., Any]] = {"avro": avro, "confluent_avro": confluent_avro}
+#: How the annotation of an argument says that it may, and that it must be a mapping.
+_WITH_ENTRIES = re.compile(r"\b(Mapping|Units)\b")
+_ENTRIES_ONLY = re.compile(r"Mapping\[.*\]( \| None)?")
 _WORDS = {"true": True, "false": False}
 
 
@@ -60,17 +63,13 @@ class Options:
     steps: tuple[Step, ...]
 
     def problems(self) -> Iterator[Problem]:
-        """Yield what is wrong with the names of the options."""
-        named = list[str]()
+        """Yield what is wrong with the options, as far as their names and forms tell."""
+        before = list[str]()
         for given in self.declared.options:
-            name = _full(given)
-            if self._step(given) is None:
-                yield self._unknown(given)
-            elif name in named:
-                yield Problem(given.at, f"{given.name} is given twice.", "Keep one.")
-            elif isinstance(given.value, Call) and given.value.function not in _CALLS:
-                yield _no_function(given.value)
-            named.append(name)
+            problem = self._problem(given, before)
+            if problem is not None:
+                yield problem
+            before.append(_full(given))
         given_names = {_argument(one) for one in self.declared.options}
         missing = [name for step in self.steps for name in step.required if name not in given_names]
         if missing:
@@ -100,6 +99,22 @@ class Options:
         form = self.declared.format
         return f"The {self.declared.kind.lower()} {self.declared.name}{f' of {form.name}' if form else ''}"
 
+    def _problem(self, given: Given, before: Collection[str]) -> Problem | None:
+        """What is wrong with an option behind others."""
+        step, name, argument = self._step(given), _full(given), _argument(given)
+        if step is None:
+            return self._unknown(given)
+        if name in before or argument in before or (name == argument and argument in map(_first, before)):
+            return Problem(given.at, f"{given.name} is given twice.", "Keep one.")
+        kinds = str(step.parameters[argument].annotation)
+        if name != argument and not _WITH_ENTRIES.search(kinds):
+            return Problem(given.at, f"{argument} has no entries.", f"Write {argument} with one value.")
+        if name == argument and given.value is not None and _ENTRIES_ONLY.fullmatch(kinds):
+            return Problem(
+                given.at, f"{argument} has entries.", f"Write each, as in {argument}.name 'value'."
+            )
+        return _wrong_call(given.value) if isinstance(given.value, Call) else None
+
     def _step(self, given: Given) -> Step | None:
         name = _argument(given)
         return next((one for one in self.steps if name in one.parameters), None)
@@ -121,16 +136,26 @@ def _full(given: Given) -> str:
 
 
 def _argument(given: Given) -> str:
-    return _full(given).partition(".")[0]
+    return _first(_full(given))
 
 
-def _no_function(call: Call) -> Problem:
-    return Problem(
-        call.at,
-        f"No option is made by {call.function}(...).",
-        nearest(call.function, _CALLS)
-        or f"There are {' and '.join(_CALLS)}; a list is in parentheses alone.",
-    )
+def _first(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _wrong_call(call: Call) -> Problem | None:
+    """What is wrong with a call, as far as its name and its arguments' names tell."""
+    known = _CALLS.get(call.function)
+    if known is None:
+        hint = f"There are {' and '.join(_CALLS)}; a list is in parentheses alone."
+        message = f"No option is made by {call.function}(...)."
+        return Problem(call.at, message, nearest(call.function, _CALLS) or hint)
+    try:
+        inspect.signature(known).bind(*call.arguments, **call.named)
+    except TypeError as error:
+        names = ", ".join(inspect.signature(known).parameters)
+        return Problem(call.at, f"{call.function}(...): {error}.", f"It takes {names}.")
+    return None
 
 
 def _shown(name: str) -> str:

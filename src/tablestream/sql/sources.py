@@ -225,7 +225,7 @@ def _of_part(it: SourceTable, part: str, names: list[str], word: Any, at: int) -
     if isinstance(word, Call):
         message = f"{it.name} has columns, which the schema of {word.function} says itself."
         yield Problem(at, message, "Write no more than the PRIMARY KEY (...).")
-    elif word not in {_JSON, *_ONE_COLUMN}:
+    elif word not in (_JSON, *_ONE_COLUMN):
         hint = f"Give {', '.join(map(repr, (_JSON, *_ONE_COLUMN)))}, or omit it."
         yield Problem(at, f"{part} {word!r} is no format for columns.", hint)
     elif word != _JSON:

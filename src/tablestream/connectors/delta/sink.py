@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from tablestream.arguments.kinds import check_mapping
 from tablestream.base.calling import user_line
 from tablestream.base.extras import install_hint
 from tablestream.connectors.delta.by_delta_rs import FEW_ROWS, RsTable
@@ -416,6 +417,7 @@ def to_delta(
     >>> to_delta("out/mailing_changes", mode="changes").needs_final
     False
     """
+    check_mapping(storage_options, "storage_options")
     if mode not in get_args(DeltaMode):
         raise ArgumentError(f"A Delta sink has no mode {mode!r}.", hint="Choose 'table' or 'changes'.")
     if writer is not None and writer not in get_args(DeltaWriter):
