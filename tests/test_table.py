@@ -1334,7 +1334,7 @@ def test_columns_schema_and_text(flights: ts.Table, planes: ts.Table) -> None:
         ("flatMap", "Use flat_map."),
         ("agg", "Use group_by(...).agg("),
         ("limit", "Use group_by(...).top(n, order_by)."),
-        ("distinct", "A table has one row of each key."),
+        ("dropDuplicates", "A table has one row of each key."),
         ("unionByName", "Use union."),
         ("show", "It has no rows to look at: see ts.read_state, or ts.testing.Driver in a test."),
         ("collect", "It has no rows to look at"),

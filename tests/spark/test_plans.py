@@ -35,6 +35,7 @@ from tests.plans.tables import (
     materialized,
     merged,
     one_to_many,
+    over,
     pointers,
     points,
     rekeyed,
@@ -103,6 +104,8 @@ PLANS: dict[str, Plan] = {
 #: Plans that Kafka Streams does not have.
 FURTHER: dict[str, Plan] = {
     "elements of a filtered table": lambda a, *_: unfolded(filtered(a, has_a), pointers),
+    "a filtered table with window functions": lambda a, *_: over(filtered(a, has_a), points(1)),
+    "a table with window functions": lambda a, *_: over(a, by_rows=True),
     "many to many": lambda a, b, *_: many_to_many(filtered(a, has_a), b, points(0), points(1)),
 }
 RECORDS = 250

@@ -24,6 +24,7 @@ from tablestream.topology.nodes import (
     Source,
     Top,
 )
+from tablestream.topology.over import Over, WindowMeasure
 from tablestream.topology.streams import FlatMap, Merge, SelectKey, StreamJoin, ToStream, ToTable
 from tests.plans import catalogue, tables
 
@@ -95,12 +96,43 @@ def _table(node: Node, made: dict[Node, Any], log: DataFrame) -> Any:
         table = made[node.parent]
         return table.filter_not(condition) if node.negate else table.filter(condition)
     if isinstance(node, Select):
-        if node.value[0].type == tables.STRINGS:
-            return made[node.parent]  # is a part of the flat_map
-        value = _twin(node.columns[0].expression)(F.col(node.parent.value[0].name))
-        return made[node.parent].select(value.alias("v"), delete_when=value.isNull(), name=name)
+        return _selected(node, made[node.parent], name)
+    if isinstance(node, Over):
+        return _over(node, made[node.parent], name)
     assert isinstance(node, Join)
     return _join(node, made[node.left], made[node.right], name)
+
+
+def _selected(node: Select, parent: Any, name: str) -> Any:
+    """Declare another value."""
+    if isinstance(node.parent, Over):
+        shown = [F.coalesce(F.col(one.name).cast("string"), F.lit("null")) for one in node.parent.value]
+        return parent.select(F.concat_ws(",", *shown).alias("v"), name=name)
+    if node.value[0].type == tables.STRINGS:
+        return parent  # is a part of the flat_map
+    value = _twin(node.columns[0].expression)(F.col(node.parent.value[0].name))
+    return parent.select(value.alias("v"), delete_when=value.isNull(), name=name)
+
+
+def _over(node: Over, parent: Any, name: str) -> Any:
+    """Declare the window functions of `tests.plans.tables.over`, ordered by the first letter."""
+    inputs = ["v", "substring(v, 1, 1)", "length(v)"]
+
+    def function(measure: WindowMeasure) -> Any:
+        of = [inputs[one] for one in (measure.column, measure.default) if one is not None]
+        if measure.function in {"lag", "lead"}:
+            return getattr(ts.functions, measure.function)(of[0], measure.offset, *of[1:])
+        return getattr(ts.functions, measure.function)(*of)
+
+    groups = (_pointer(part).alias(f"group{number}") for number, part in enumerate(node.on))
+    made = zip(node.value[1:], node.measures, strict=True)
+    return parent.group_by(*groups).over(
+        inputs[1],
+        descending=node.order[0][1],
+        frame="rows" if node.by_rows else "range",
+        name=name,
+        **{one.name: function(measure) for one, measure in made},
+    )
 
 
 def _shaped(node: Node, made: dict[Node, Any], name: str) -> Any:

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 _NO_ROWS = "It has no rows to look at: see ts.read_state, or ts.testing.Driver in a test."
 _COLUMNS = "Use select(...) with the columns that stay, F.col('old').alias('new') to rename one."
 _JOIN = "Use join(..., how='left')."
-_DISTINCT = (
-    "A table has one row of each key. Use group_by(...).count() for the distinct values of other columns."
-)
+_DISTINCT = "A table has one row of each key. Use distinct(...) of a table for the values of other columns."
 _INSTEAD = {
     **dict.fromkeys(("show", "collect", "toPandas", "toArrow", "take", "first", "head"), _NO_ROWS),
     **dict.fromkeys(("drop", "withColumnRenamed", "withColumnsRenamed"), _COLUMNS),
