@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
+from tests.marks import quick_first
 from tests.sql.world import changes, check
 
 if TYPE_CHECKING:
@@ -26,6 +27,18 @@ ONE_TABLE: Queries = {
     "between": "SELECT id FROM people WHERE age BETWEEN 20 AND 30 AND city LIKE 'R%' OR NOT id = 2",
     "subquery": "SELECT s.n FROM (SELECT id + 1 AS n, age FROM people) s WHERE s.age = 30",
     "with": "WITH a AS (SELECT id, age FROM people), b AS (SELECT age AS x, id FROM a) SELECT x FROM b WHERE id > 1",
+    "literals": (
+        "SELECT id, 1L + 1.5BD AS a, 'it''s' AS b, transform(array(age), v -> v + id)[0] AS c FROM people -- all",
+        "SELECT id, 2.5 AS a, 'it''s' AS b, age + id AS c FROM people",
+    ),
+    "function exists": (
+        "SELECT id FROM people WHERE exists(array(age, id), v -> v = 3)",
+        "SELECT id FROM people WHERE age = 3 OR id = 3",
+    ),
+    "quoted": (
+        "SELECT q.`a b`, q.`c.d` FROM (SELECT id AS `a b`, city AS `c.d` FROM people) q WHERE q.`a b` > 1",
+        """SELECT id AS "a b", city AS "c.d" FROM people WHERE id > 1""",
+    ),
     "with names": "WITH a(n, m) AS (SELECT id, age FROM people) SELECT n, m FROM a",
 }
 
@@ -74,6 +87,7 @@ JOINS: Queries = {
         WHERE (p.city = c.city AND c.size = 1 AND p.age = 30) OR (p.city = c.city AND p.age > 30 AND c.size > 1)
     """,
     "on expression": "SELECT n.note, p.age FROM notes n JOIN people p ON n.stars + 1 = p.id",
+    "right with two equalities": "SELECT w.wage, n.note FROM notes n RIGHT JOIN wages w ON n.who = w.id AND n.stars = w.wage",
     "one row": "SELECT p.id, m.most FROM people p CROSS JOIN (SELECT max(size) AS most FROM cities) m",
 }
 GROUPS: Queries = {
@@ -132,6 +146,10 @@ MANY_TO_MANY: Queries = {
     "many where": "SELECT p.id, q.id AS other FROM people p JOIN people q ON p.city = q.city AND p.id < q.id",
     "many guard": "SELECT n.note, v.day FROM notes n LEFT JOIN visits v ON n.who = v.who AND n.stars > 1",
     "one with condition": "SELECT c.city, p.id FROM cities c LEFT JOIN people p ON c.city = p.city AND p.age > c.size",
+    "names of keys that meet": """
+        SELECT v.who, n.stars, count(*) AS n FROM notes n LEFT JOIN visits u ON n.note = u.place AND u.who > n.who
+        FULL JOIN notes m ON u.place = m.note JOIN visits v ON n.who = v.who GROUP BY v.who, n.stars
+    """,
     "full where": "SELECT p.id, c.city FROM people p FULL JOIN cities c ON p.city = c.city AND p.age > c.size",
 }
 SUBQUERIES: Queries = {
@@ -219,6 +237,28 @@ FIRST["order by place"] = (
     'SELECT age + 1 AS "(age + 1)", id FROM people ORDER BY 1 DESC, 2 LIMIT 3',
 )
 
+OVER: Queries = {
+    "ranks": """
+        SELECT id, rank() OVER (PARTITION BY city ORDER BY age) AS r, dense_rank() OVER (ORDER BY age DESC) AS d,
+            row_number() OVER (PARTITION BY city ORDER BY age DESC NULLS FIRST, id) AS n FROM people
+    """,
+    "neighbours": """
+        SELECT note, lag(stars) OVER (PARTITION BY who ORDER BY note) AS a, lead(note, 2, 'none') OVER (ORDER BY note) AS b
+        FROM notes
+    """,
+    "running": """
+        SELECT id, sum(age) OVER (PARTITION BY city ORDER BY id) AS s, count(*) OVER (PARTITION BY city) AS n,
+            max(age) OVER (PARTITION BY boss ORDER BY age ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) - age AS d,
+            avg(age) OVER () AS a, age * 100 / sum(age) OVER (PARTITION BY city) AS share FROM people
+    """,
+    "over groups": """
+        SELECT city, sum(age) AS s, rank() OVER (ORDER BY count(*) DESC) AS r FROM people GROUP BY city
+    """,
+    "ranked": "SELECT * FROM (SELECT id, rank() OVER (ORDER BY age DESC) AS r FROM people) WHERE r <= 2",
+    "qualified": "SELECT id, age FROM people QUALIFY count(*) OVER (PARTITION BY age) > 1",
+    "row numbers": "SELECT id, row_number() OVER (ORDER BY age, id) AS n FROM people",
+}
+
 
 def parts(queries: Queries) -> list[Queries]:
     """A few queries each: a driver of all would be slow."""
@@ -226,36 +266,41 @@ def parts(queries: Queries) -> list[Queries]:
     return [{name: queries[name] for name in names[at : at + 8]} for at in range(0, len(names), 8)]
 
 
-@pytest.mark.parametrize("queries", parts(ONE_TABLE))
+@pytest.mark.parametrize("queries", quick_first(parts(ONE_TABLE)))
 def test_queries_of_one_table(spark: SparkSession, queries: Queries) -> None:
     check(spark, queries, changes(1))
 
 
-@pytest.mark.parametrize("queries", parts(JOINS))
+@pytest.mark.parametrize("queries", quick_first(parts(JOINS)))
 def test_joins(spark: SparkSession, queries: Queries) -> None:
     check(spark, queries, changes(2))
 
 
-@pytest.mark.parametrize("queries", parts(GROUPS))
+@pytest.mark.parametrize("queries", quick_first(parts(GROUPS)))
 def test_groups(spark: SparkSession, queries: Queries) -> None:
     check(spark, queries, changes(3))
 
 
-@pytest.mark.parametrize("queries", parts(MANY_TO_MANY))
+@pytest.mark.parametrize("queries", quick_first(parts(MANY_TO_MANY)))
 def test_joins_on_other_columns(spark: SparkSession, queries: Queries) -> None:
     check(spark, queries, changes(4))
 
 
-@pytest.mark.parametrize("queries", parts(SUBQUERIES))
+@pytest.mark.parametrize("queries", quick_first(parts(SUBQUERIES)))
 def test_subqueries(spark: SparkSession, queries: Queries) -> None:
     check(spark, queries, changes(5))
 
 
-@pytest.mark.parametrize("queries", parts(SETS))
+@pytest.mark.parametrize("queries", quick_first(parts(SETS)))
 def test_sets(spark: SparkSession, queries: Queries) -> None:
     check(spark, queries, changes(6))
 
 
-@pytest.mark.parametrize("queries", parts(FIRST))
+@pytest.mark.parametrize("queries", quick_first(parts(FIRST)))
 def test_first_rows(spark: SparkSession, queries: Queries) -> None:
     check(spark, queries, changes(7))
+
+
+@pytest.mark.parametrize("queries", quick_first(parts(OVER)))
+def test_window_functions(spark: SparkSession, queries: Queries) -> None:
+    check(spark, queries, changes(8))

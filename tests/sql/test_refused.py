@@ -44,9 +44,9 @@ REFUSED = {
     "WITH RECURSIVE t AS (SELECT id FROM people) SELECT * FROM t": [(1, 16, "WITH RECURSIVE", "Recursion")],
     "SELECT id, sum(age) FROM people": [(1, 8, "SELECT", "id is neither grouped nor aggregated.")],
     "SELECT city FROM people GROUP BY 3": [(1, 34, "GROUP BY", "SELECT has no column 3.")],
-    "SELECT rank() OVER (ORDER BY id) AS r FROM people": [(1, 8, "SELECT", "The window function rank()")],
-    "SELECT row_number() OVER (ORDER BY id) AS r FROM people": [
-        (1, 8, "SELECT", "The window function row_number()")
+    "SELECT ntile(2) OVER (ORDER BY id) AS r, id FROM people": [(1, 8, "OVER", "The window function ntile")],
+    "SELECT sum(age) OVER (ORDER BY id ROWS 2 PRECEDING) AS r FROM people": [
+        (1, 8, "OVER", "This frame is not maintained.")
     ],
     "SELECT kurtosis(age), sum(DISTINCT age) FROM people": [
         (1, 8, "SELECT", "The aggregate kurtosis is not maintained"),

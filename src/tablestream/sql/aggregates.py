@@ -10,6 +10,7 @@ from sqlglot import exp
 from tablestream import functions as tf
 from tablestream.functions import AggregateFunction
 from tablestream.sql.context import Context
+from tablestream.sql.parse import is_subquery
 from tablestream.sql.scope import Scope
 
 #: Functions of one column.
@@ -70,7 +71,7 @@ _WITH_NULLS = (exp.First, exp.FirstValue, exp.Last, exp.LastValue, exp.AnyValue)
 
 def aggregates_in(node: exp.Expr) -> Iterator[exp.Expr]:
     """The aggregates of an expression, without those of its subqueries and those that windows compute."""
-    if isinstance(node, exp.Query | exp.Subquery | exp.Exists):
+    if is_subquery(node):
         return
     if isinstance(node, exp.Window):
         for part in (node.this, *(node.args.get("partition_by") or []), node.args.get("order")):

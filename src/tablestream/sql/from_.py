@@ -21,7 +21,7 @@ from tablestream.sql.scope import Scope, conjuncts, filtered, own_columns
 from tablestream.streams import Stream
 from tablestream.tables import GlobalTable, Table
 
-_SUBQUERIES = (exp.Subquery, exp.Exists, exp.Select)
+_SUBQUERIES = (exp.Subquery, exp.Select)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from tablestream.handles.joining import KEY
 from tablestream.handles.relation import ALL_ROWS
 from tablestream.spark.row import LEFT, RIGHT, Row, side_column
 from tablestream.sql.context import Context
-from tablestream.sql.handles import never_null
+from tablestream.sql.handles import never_null, with_key_names
 from tablestream.sql.rows import Rows, Visible, unique
 from tablestream.sql.scope import Scope
 from tablestream.tables import GlobalTable, Table
@@ -80,6 +80,15 @@ class Joined:
         """The same with the sides exchanged."""
         turned = tuple(Equality(one.node, one.right, one.left) for one in self.equalities)
         return replace(self, left=self.right, right=self.left, equalities=turned, guards=())
+
+    def is_just(self, pointers: dict[str, Equality]) -> bool:
+        """Whether nothing but the equalities of a key is compared."""
+        return len(self.equalities) == len(pointers) and not self.others and not self.guards
+
+    def told_apart(self) -> Joined:
+        """The same with names of keys that no column of the other side has."""
+        right = _with_free_keys(self.right, self.left)
+        return replace(self, left=_with_free_keys(self.left, right), right=right)
 
     def pointers(self) -> dict[str, Equality] | None:
         """The equality of each column of the right key, in its order; None unless there is one for each."""
@@ -177,7 +186,7 @@ def _by_key(joined: Joined, how: How, pointers: _Pointers, backward: _Pointers) 
         return _to_key(joined, pointers, how)
     if backward is not None and how == "inner" and not isinstance(joined.right.table, GlobalTable):
         return _in_order(_to_key(joined.swapped(), backward, how), joined)
-    if backward is not None and how == "left" and not joined.others and not joined.guards:
+    if backward is not None and how == "left" and joined.is_just(backward):
         return _one_to_many(joined, backward, how)
     if is_one_row(joined.right) and not joined.equalities:
         return _to_key(joined, {}, how)
@@ -223,8 +232,8 @@ def _has_floats(kind: T.DataType) -> bool:
 
 def _one_to_many(joined: Joined, backward: dict[str, Equality], how: How) -> Rows:
     """A join of the rows of one table with those that point at them: LEFT JOIN keeps the one."""
-    avoided = _key_names(joined)
-    names = Names.of(joined, left_keys=False, avoided=avoided)
+    joined = joined.told_apart()
+    names = Names.of(joined, left_keys=False, avoided=_key_names(joined))
     keys = set(joined.right.table.key_columns)
     select = names.without(dict.fromkeys(keys, "")).select()
     options: dict[str, Any] = {"on": joined.swapped().on(backward.values()), "how": how, "select": select}
@@ -234,16 +243,15 @@ def _one_to_many(joined: Joined, backward: dict[str, Equality], how: How) -> Row
 
 def _outer(joined: Joined, pointers: _Pointers, backward: _Pointers) -> Rows:
     """FULL JOIN."""
-    is_plain = not joined.others and not joined.guards
-    if pointers is None and backward is not None and is_plain:
+    if pointers is None and backward is not None and joined.is_just(backward):
         return _in_order(_outer(joined.swapped(), backward, None), joined)
-    if pointers is None or not is_plain:
+    if pointers is None or not joined.is_just(pointers):
         return _many_to_many(joined, "outer")
-    on_keys = joined.on(pointers.values()) == joined.left.table.key_columns
-    if on_keys and not all(
-        never_null(side.table, one) for side in (joined.left, joined.right) for one in side.table.key_columns
-    ):
-        return _many_to_many(joined, "outer")  # a key join takes two nulls for one key
+    sides = (joined.left.table, joined.right.table)
+    # A key join takes two nulls for one key.
+    on_keys = all(never_null(side, key) for side in sides for key in side.key_columns)
+    on_keys = on_keys and joined.on(pointers.values()) == joined.left.table.key_columns
+    joined = joined if on_keys else joined.told_apart()
     names = Names.of(joined, left_keys=on_keys, avoided=_key_names(joined))
     on = KEY if on_keys else joined.on(pointers.values())
     options: dict[str, Any] = {"on": on, "how": "outer", "select": names.select()}
@@ -272,6 +280,7 @@ def _many_to_many(joined: Joined, how: How) -> Rows:
             "A stream or a global table can only be joined by a table's key.",
             "",
         )
+    joined = joined.told_apart()
     names = Names.of(joined, left_keys=False, avoided=_key_names(joined))
     select = names.without(dict.fromkeys(joined.right.table.key_columns, "")).select()
     options: dict[str, Any] = {
@@ -283,7 +292,7 @@ def _many_to_many(joined: Joined, how: How) -> Rows:
     if joined.others:
         matches = joined.both_sql(joined.others)
         options["where"] = lambda *_: F.expr(matches)
-    table = joined.left.table.join(joined.right.table, **options)  # type: ignore[arg-type]
+    table: Any = joined.left.table.join(joined.right.table, **options)  # type: ignore[arg-type]
     return _keyed_by_both(table, joined, names)
 
 
@@ -297,10 +306,22 @@ def _keyed_by_both(table: Table, joined: Joined, names: Names) -> Rows:
 
 
 def _key_names(joined: Joined) -> list[str]:
-    """Names that the columns of a key of both keys may have."""
-    sides = (joined.left.table, joined.right.table)
-    keys = [key for side in sides for key in side.key_columns]
-    return [*keys, *(f"{side.name}_{key}" for side in sides for key in keys)]
+    """The names of the columns of a key of both keys."""
+    return [*joined.left.table.key_columns, *joined.right.table.key_columns]
+
+
+def _with_free_keys(rows: Rows, other: Rows) -> Rows:
+    """The rows with names for key columns that no column of others has: both keys are in one table then."""
+    fold, keys = rows.fold, rows.table.key_columns
+    sources = {one.column: one.source for one in rows.visible}
+    there = {fold(one) for one in other.table.columns}
+    made: list[str] = []
+    for key in keys:
+        taken = [*other.table.columns, *rows.table.columns, *made]
+        wanted = f"{sources.get(key) or rows.table.name}_{key}"
+        made.append(unique(wanted, taken, fold) if fold(key) in there else key)
+    table = with_key_names(rows.table, made)
+    return replace(rows, table=table, visible=rows.renamed(dict(zip(keys, made, strict=True))))
 
 
 def _in_order(rows: Rows, joined: Joined) -> Rows:

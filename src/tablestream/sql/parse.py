@@ -99,6 +99,11 @@ def trees(tokens: Sequence[Token], text: str) -> list[exp.Expr]:
     return [one for one in found if one is not None]
 
 
+def is_subquery(node: exp.Expr) -> bool:
+    """Whether an expression is a query, or ``EXISTS`` of one: ``exists`` of an array and a lambda is a function."""
+    return isinstance(node, exp.Query) or (isinstance(node, exp.Exists) and isinstance(node.this, exp.Query))
+
+
 def span(node: exp.Expr) -> tuple[int, int] | None:
     """Return where the text of an expression begins and ends, if it is known."""
     if isinstance(node, exp.Column) and all("start" in one.meta for one in node.parts):
@@ -154,7 +159,7 @@ def _on_one_line(text: str) -> str:
     if not tokens:
         return " " if text else ""
     said, at = list[str](), 0
-    for token in tokens:
-        said += [" " if token.start > at else "", text[token.start : token.end + 1]]
-        at = token.end + 1
+    for token in tokens:  # a number such as 1L is several tokens at one place
+        said += [" " if token.start > at else "", text[max(token.start, at) : token.end + 1]]
+        at = max(at, token.end + 1)
     return "".join([*said, " " if at < len(text) else ""])

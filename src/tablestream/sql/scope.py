@@ -12,7 +12,7 @@ from tablestream.connectors.sink import quoted
 from tablestream.spark.analysis import unlogged
 from tablestream.sql.context import Context
 from tablestream.sql.handles import empty_rows
-from tablestream.sql.parse import UnknownPlaceError, beginning, spliced
+from tablestream.sql.parse import UnknownPlaceError, beginning, is_subquery, spliced
 from tablestream.sql.rows import AmbiguousError, Rows, Visible, text_of
 
 #: The value of what was refused, so that what uses it gives no further reasons.
@@ -111,7 +111,7 @@ class Scope:
                 return f"(NOT {inside})"
         if isinstance(node, exp.Column):
             return self._column(node)
-        if isinstance(node, exp.Subquery | exp.Exists | exp.Select | exp.SetOperation):
+        if is_subquery(node):
             raise self.context.refuse(
                 node, self.clause, "A subquery cannot stand here.", "Join it in FROM, or name it with WITH."
             )

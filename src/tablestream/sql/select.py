@@ -11,13 +11,14 @@ from tablestream.errors import TablestreamError
 from tablestream.sql.context import Context, Result
 from tablestream.sql.from_ import from_rows
 from tablestream.sql.groups import always_a_row, grouped, groups_of, is_grouped
-from tablestream.sql.order import limited, ranked, unordered
+from tablestream.sql.order import limited, unordered
 from tablestream.sql.output import Item, items_of, selected
 from tablestream.sql.parse import beginning
 from tablestream.sql.rows import Rows
 from tablestream.sql.scope import REFUSED, Scope, conjuncts
 from tablestream.sql.sets import distinct
 from tablestream.sql.subqueries import where, with_subqueries
+from tablestream.sql.windows import ranked
 from tablestream.streams import Stream
 
 _REFUSED = {

@@ -27,7 +27,7 @@ from tablestream.sql.handles import never_null
 from tablestream.sql.joins import is_one_row
 from tablestream.sql.matches import Related, grouped_by, keyed_by, looked_up, mark, matching, paired
 from tablestream.sql.named import with_names
-from tablestream.sql.parse import beginning
+from tablestream.sql.parse import beginning, is_subquery
 from tablestream.sql.rows import Rows
 from tablestream.sql.scope import REFUSED, Scope
 from tablestream.tables import Table
@@ -35,7 +35,8 @@ from tablestream.tables import Table
 
 def subqueries_in(node: exp.Expr) -> Iterator[exp.Expr]:
     """The subqueries of an expression that are not in another one."""
-    if isinstance(node, exp.Exists) or (isinstance(node, exp.In) and node.args.get("query") is not None):
+    is_exists = isinstance(node, exp.Exists) and is_subquery(node)
+    if is_exists or (isinstance(node, exp.In) and node.args.get("query") is not None):
         if isinstance(node, exp.In):
             yield from subqueries_in(node.this)
         yield node
@@ -253,7 +254,7 @@ def _matched(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Rows
     exists = node.this if is_negated else node
     while isinstance(exists, exp.Paren):
         exists = exists.this
-    if not isinstance(exists, exp.Exists):
+    if not isinstance(exists, exp.Exists) or not is_subquery(exists):
         return None
     found = _related(_select_of(exists.this, context), scope, context)
     if not found.others:
