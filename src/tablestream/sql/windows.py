@@ -156,7 +156,7 @@ def _function(node: exp.Expr, scope: Scope, context: Context) -> Any:
     if isinstance(node, _AGGREGATES) or (isinstance(node, exp.Filter) and isinstance(node.this, _AGGREGATES)):
         return Aggregates(scope, context).function(node)
     raise context.refuse(
-        node,
+        node.find_ancestor(exp.Window) or node,
         "OVER",
         f"The window function {node.sql('spark').split('(')[0].lower()} is not maintained in this form.",
         "Use one of row_number, rank, dense_rank, lag, lead, first_value, last_value, sum, count, avg, min, max.",
