@@ -127,8 +127,8 @@ class DisturbedStage:
     def line(self, columns: Mapping[str, str]) -> str | None:
         return self.stage.line(columns)
 
-    def open(self, micro_batch_id: int) -> DisturbedFiles:
-        return DisturbedFiles(self.stage.open(micro_batch_id), self.then)
+    def open(self, micro_batch_id: int, query_id: str) -> DisturbedFiles:
+        return DisturbedFiles(self.stage.open(micro_batch_id, query_id), self.then)
 
 
 def disturb_files(then: Callable[[], None]) -> None:

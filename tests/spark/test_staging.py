@@ -220,7 +220,7 @@ def _stage(log: FileSink) -> ParquetStage:
 
 def _task(stage: Stage, micro_batch: int, *values: int) -> str:
     """Do what a task with such rows does."""
-    file = stage.open(micro_batch)
+    file = stage.open(micro_batch, "q")
     for value in values:
         file.add(pa.table({"v": [value]}, SCHEMA))
     return file.close()
@@ -240,7 +240,7 @@ def test_only_what_tasks_returned_is_seen_and_only_once(log: FileSink) -> None:
     for run in range(2):
         stage = _stage(log)
         for moment in moments[run:]:
-            stage.open(moment.number).add(
+            stage.open(moment.number, "q").add(
                 pa.table({"v": [-1]}, SCHEMA)
             )  # fails, and leaves nothing or a part
             _task(stage, moment.number, -2)  # of two attempts at a task one is taken
@@ -272,7 +272,7 @@ def test_what_an_attempt_at_an_earlier_micro_batch_left_goes_with_the_next(log: 
 
 def test_a_task_that_still_writes_behind_the_commit_is_not_seen(log: FileSink) -> None:
     stage, moment = _stage(log), Moment(0, "q", "p0")
-    late = stage.open(0)
+    late = stage.open(0, "q")
     late.add(pa.table({"v": range(200_000)}, SCHEMA))  # a file is begun
     log.at(moment).commit(NOTHING, stage, [_task(stage, 0, 7)], 0, "q")
     with suppress(OSError):
@@ -281,7 +281,7 @@ def test_a_task_that_still_writes_behind_the_commit_is_not_seen(log: FileSink) -
 
 
 def _delta_task(stage: LogStage | TableStage, micro_batch: int, rows: pa.Table) -> str:
-    file = stage.open(micro_batch)
+    file = stage.open(micro_batch, "q")
     file.add(rows)
     return file.close()
 
@@ -330,12 +330,12 @@ def test_staged_changes_of_another_process_stay_unless_this_one_commits(tmp_path
     rows = pa.table({"k": [1], "_change_type": ["upsert"]})
     live, stale = (TableStage(str(tmp_path), {}, columns, rows.schema, key=("k",)) for _ in range(2))
     written = _delta_task(live, 1, rows)
-    stale.clean(0, [])
+    stale.clean(0, "q", [])
     live.commit(RsTable(str(tmp_path), {}), [written], DeltaMark("q", 1, "p1", "app"))
     assert pl.read_delta(str(tmp_path))["k"].to_list() == [1]
     _delta_task(stale, 2, rows)
-    live.clean(1, None)
-    assert not list(tmp_path.glob("_tablestream/*/*/*"))
+    live.clean(1, "q", None)
+    assert not list(tmp_path.glob("_tablestream/*/*/*/*"))
 
 
 def test_many_rows_are_written_in_large_row_groups(tmp_path: Path) -> None:
@@ -413,7 +413,7 @@ def test_delta_logs_and_tables_are_those_of_the_changes(spark: SparkSession, tmp
         assert len(marks) == 4
     values = dict(pl.read_delta(str(tmp_path / "made_table")).select("id", "worth").iter_rows())
     assert values == {0: 0, 1: 27.5, 2: 5, 4: 6, 5: 12.5, 7: 17.5}
-    assert not list(tmp_path.glob("*_table/_tablestream/*/*"))
+    assert not list(tmp_path.glob("*_table/_tablestream/*/*/*"))
 
 
 def _write_json(file: Path, rows: list[dict[str, Any]]) -> None:

@@ -139,7 +139,7 @@ class Stage(Protocol):
         None: the columns are written as they are.
         """
 
-    def open(self, micro_batch_id: int) -> StagedFiles:
+    def open(self, micro_batch_id: int, query_id: str) -> StagedFiles:
         """Begin to write, in a task that has rows. Tasks may be run twice, and may fail."""
 
 

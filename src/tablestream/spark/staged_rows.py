@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tablestream.connectors.sink import Stage, StagedFiles
-from tablestream.spark.unpacking import NOTE, micro_batch_id
+from tablestream.spark.unpacking import NOTE, micro_batch_id, query_id
 
 _PORT = "__port"
 REPORTS = pa.schema([(_PORT, pa.int32()), (NOTE, pa.string())])
@@ -60,7 +60,7 @@ class RowStager:
             there = set(pc.unique(ports).to_pylist())
             for number in sorted(there & by_port.keys()):
                 if number not in files:
-                    files[number] = by_port[number].stage.open(micro_batch_id())
+                    files[number] = by_port[number].stage.open(micro_batch_id(), query_id())
                 files[number].add(by_port[number].rows(batch, ports))
             if there - by_port.keys():
                 others = pc.invert(pc.is_in(ports, pa.array(list(by_port), pa.int32())))

@@ -32,6 +32,8 @@ NOTE = "__note"
 ORDER = "order"
 #: The property in which Spark passes the number of the micro-batch to its workers.
 _MICRO_BATCH = "streaming.sql.batchId"
+#: The property with the id of the query.
+_QUERY = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True)
@@ -269,7 +271,7 @@ class OutputUnpacker:
             frames = blobs.decode(other.blob for other in held if other.port == to.number)
             if frames:
                 if to.number not in files:
-                    files[to.number] = to.stage.open(self._number)
+                    files[to.number] = to.stage.open(self._number, query_id())
                 for changes in to.shown.tables(self._ordered(to.shown.opened, frames)):
                     files[to.number].add(changes)
                 files[to.number].end_keys()
@@ -303,6 +305,12 @@ def micro_batch_id() -> int:
     context = TaskContext.get()
     number = context.getLocalProperty(_MICRO_BATCH) if context is not None else None
     return int(number) if number else 0
+
+
+def query_id() -> str:
+    """Return the id of the query that the current task belongs to; empty outside a streaming query."""
+    context = TaskContext.get()
+    return (context.getLocalProperty(_QUERY) if context is not None else None) or ""
 
 
 def by_batches(

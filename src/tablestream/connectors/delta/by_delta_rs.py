@@ -348,7 +348,7 @@ class RsTable:
         named = rows.toDF(*(f"c{number}" for number, _ in enumerate(rows.columns)))
         schema, store = _arrow_schema(named.schema), file_system(self.uri, self._options)
         self.clean(query)
-        place = f"{_staging(query)}/{uuid.uuid4().hex}"
+        place = f"{staging(query)}/{uuid.uuid4().hex}"
         store.create_dir(place)
         try:
             write = _writer(self.uri, self._options, place, schema)
@@ -362,7 +362,7 @@ class RsTable:
 
     def clean(self, query: str) -> None:
         """Delete what a process of a query left beside the table that ended before it could do so itself."""
-        store, place = file_system(self.uri, self._options), _staging(query)
+        store, place = file_system(self.uri, self._options), staging(query)
         with suppress(OSError):  # such as another process that does the same
             if store.get_file_info(place).type is not fs.FileType.NotFound:
                 store.delete_dir(place)
@@ -476,7 +476,7 @@ def file_system(uri: str, storage_options: Mapping[str, str]) -> fs.FileSystem:
     return fs.PyFileSystem(DeltaStorageHandler(uri, dict(storage_options)))
 
 
-def _staging(query: str) -> str:
+def staging(query: str) -> str:
     """Where the workers write for a query, below the table."""
     return f"{_STAGING}/{query}"
 

@@ -151,9 +151,11 @@ class DeltaSink(MarkingSink):
         spark = changes.sparkSession
         table = self._open(spark, changes.schema, changes)
         said = self._next(spark, table, micro_batch_id, query_id)
-        if said is not None and self.mode == "changes":
+        if said is None:
+            table.clean(query_id)
+        elif self.mode == "changes":
             self._append(table, changes, said)
-        elif said is not None:
+        else:
             self._maintain(table, changes, said)
         _WRITTEN.add((query_id, self.path))
 
@@ -186,7 +188,7 @@ class DeltaSink(MarkingSink):
             if self.mode == "table":
                 self._check_keys(spark, table, said)
             stage.commit(table, written, said)
-        stage.clean(micro_batch_id, written if said is None else None)
+        stage.clean(micro_batch_id, query_id, written if said is None else None)
         _WRITTEN.add((query_id, self.path))
 
     def _kept(self, columns: StructType) -> StructType:
@@ -203,7 +205,6 @@ class DeltaSink(MarkingSink):
         mark, found = self._found(spark, table, query_id)
         verdict = judged(found, micro_batch_id, self.moment, self.on_mismatch)
         if verdict is Verdict.DONE:
-            table.clean(query_id)
             return None
         settles = verdict is Verdict.SETTLE
         whole = settles and self.on_mismatch == "rebuild"

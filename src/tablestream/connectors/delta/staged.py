@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow import fs
 from pyspark.sql import types as T
 
-from tablestream.connectors.delta.by_delta_rs import file_system, short_names
+from tablestream.connectors.delta.by_delta_rs import file_system, short_names, staging
 from tablestream.connectors.parquet_file import ParquetFile
 from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tablestream.connectors.delta.by_delta_rs import RsTable
     from tablestream.connectors.delta.marks import DeltaMark
 
-#: Where the workers write changes to merge, below the table. Readers and VACUUM pass over what begins like this.
-STAGING = "_tablestream"
 #: The longest texts that statistics have: a longer one would have to be cut, and the greatest one rounded up.
 _LONGEST = 32
 _Leaf: TypeAlias = tuple[tuple[str, ...], pa.DataType | None]
@@ -60,7 +58,7 @@ class DeltaStage:
 class LogStage(DeltaStage):
     """Each task writes a file of the table; no reader knows it before the commit. VACUUM removes what none names."""
 
-    def open(self, micro_batch_id: int) -> LogFile:  # noqa: ARG002 (the protocol's)
+    def open(self, micro_batch_id: int, query_id: str) -> LogFile:  # noqa: ARG002 (the protocol's)
         """See `Stage`."""
         if "://" not in self.uri:
             Path(self.uri).mkdir(parents=True, exist_ok=True)
@@ -73,7 +71,7 @@ class LogStage(DeltaStage):
         else:
             table.mark(self.columns, said)
 
-    def clean(self, micro_batch_id: int, unused: Sequence[str] | None) -> None:  # noqa: ARG002 (as for tables)
+    def clean(self, micro_batch_id: int, query_id: str, unused: Sequence[str] | None) -> None:  # noqa: ARG002 (as for tables)
         """Remove files that no commit will name: another process has committed the micro-batch. None: this one has."""
         store = file_system(self.uri, self.storage_options)
         for one in unused or ():
@@ -161,16 +159,16 @@ class TableStage(DeltaStage):
 
     key: tuple[str, ...] = ()
 
-    def open(self, micro_batch_id: int) -> ChangesFile:
+    def open(self, micro_batch_id: int, query_id: str) -> ChangesFile:
         """See `Stage`."""
         names = short_names(self.columns.names) | {CHANGE_TYPE: CHANGE_TYPE}
         kept = pa.schema([pa.field(names[one.name], one.type) for one in self.schema if one.name in names])
         store = file_system(self.uri, self.storage_options)
-        return ChangesFile(ParquetFile(store, self.place(micro_batch_id), kept), names, self.key)
+        return ChangesFile(ParquetFile(store, self.place(micro_batch_id, query_id), kept), names, self.key)
 
-    def place(self, micro_batch_id: int) -> str:
+    def place(self, micro_batch_id: int, query_id: str) -> str:
         """Where the changes of a micro-batch are, in the table's directory."""
-        return f"{STAGING}/{self.run}/{micro_batch_id}"
+        return f"{staging(query_id)}/{self.run}/{micro_batch_id}"
 
     def commit(self, table: RsTable, written: Sequence[str], said: DeltaMark) -> None:
         """Merge what the tasks wrote."""
@@ -180,12 +178,12 @@ class TableStage(DeltaStage):
             stored = [one for one in self.columns.fields if one.name not in CHANGE_COLUMNS]
             table.mark(T.StructType(stored), said)
 
-    def clean(self, micro_batch_id: int, unused: Sequence[str] | None) -> None:
+    def clean(self, micro_batch_id: int, query_id: str, unused: Sequence[str] | None) -> None:
         """Remove the changes of a micro-batch; and what other runs left, unless another process has committed it."""
         store = file_system(self.uri, self.storage_options)
-        places = [self.place(micro_batch_id)]
+        places = [self.place(micro_batch_id, query_id)]
         if unused is None:
-            found = store.get_file_info(fs.FileSelector(STAGING, allow_not_found=True))
+            found = store.get_file_info(fs.FileSelector(staging(query_id), allow_not_found=True))
             places += [one.path for one in found if one.base_name != self.run]
         for place in places:
             with suppress(OSError):  # another process may do the same, and a slow task may still write

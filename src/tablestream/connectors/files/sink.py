@@ -80,7 +80,7 @@ class ParquetStage(FileStage):
     def line(self, columns: Mapping[str, str]) -> None:
         """See `Stage`."""
 
-    def open(self, micro_batch_id: int) -> ParquetFile:
+    def open(self, micro_batch_id: int, query_id: str) -> ParquetFile:  # noqa: ARG002 (the protocol's)
         """See `Stage`."""
         return ParquetFile(fs.LocalFileSystem(), str(self.attempt(micro_batch_id)), self.schema, self.codec)
 
@@ -98,7 +98,7 @@ class JsonStage(FileStage):
         shown = dict(columns) | {ORDER: f"struct({', '.join(parts)})"}
         return json_sql(f"struct({', '.join(f'{text} AS {quoted(name)}' for name, text in shown.items())})")
 
-    def open(self, micro_batch_id: int) -> LinesFile:
+    def open(self, micro_batch_id: int, query_id: str) -> LinesFile:  # noqa: ARG002 (the protocol's)
         """See `Stage`."""
         return LinesFile(self.attempt(micro_batch_id))
 
@@ -190,7 +190,7 @@ class FileSink(MarkingSink):
             shutil.rmtree(attempt, ignore_errors=True)
             return
         # A log without changes has an empty file, in which readers find its columns.
-        files = written or [stage.open(micro_batch_id).close()]
+        files = written or [stage.open(micro_batch_id, query_id).close()]
         batches.finish(attempt, files, Mark(micro_batch_id, self.proof))
 
     def _has(self, batches: FileBatches, micro_batch_id: int, query_id: str) -> bool:

@@ -59,7 +59,7 @@ from tablestream.connectors.postgres.sql import (
     copy_into,
     quoted,
 )
-from tablestream.connectors.postgres.staging import RESULT, Task, staged
+from tablestream.connectors.postgres.staging import RESULT, PostgresStage, Task, parts_of, staged
 from tablestream.connectors.postgres.table import (
     described,
     fitted,
@@ -74,7 +74,10 @@ from tablestream.errors import ArgumentError, DatabaseError, PlanError
 
 if TYPE_CHECKING:
     import psycopg
+    import pyarrow as pa
     from pyspark.sql import DataFrame, Row, SparkSession
+
+    from tablestream.connectors.sink import Stage
 
 INLINE_BYTES = 1 << 17
 _CREATION_LOCK = 0x7461_626C_6573  # any number: sessions that create tables wait for each other
@@ -159,7 +162,24 @@ class PostgresSink(MarkingSink):
     def write(self, changes: DataFrame, micro_batch_id: int, query_id: str, output_name: str) -> None:  # noqa: ARG002 (it may change; the target may not)
         """Write one micro-batch in one transaction, which also writes its mark."""
         task = self._task(query_id)
-        parts = _stage(changes, task)
+        self._commit(task, _stage(changes, task), micro_batch_id, query_id)
+
+    def stage(self, spark: SparkSession, columns: StructType, schema: pa.Schema) -> PostgresStage:  # noqa: ARG002 (the protocol's)
+        """Return what the workers do."""
+        return PostgresStage(self.server, self.statements, self.inline_bytes)
+
+    def commit(
+        self,
+        spark: SparkSession,  # noqa: ARG002 (the protocol's)
+        stage: Stage,  # noqa: ARG002 (the same)
+        written: Sequence[str],
+        micro_batch_id: int,
+        query_id: str,
+    ) -> None:
+        """Merge what the workers staged in one transaction, which also writes the mark."""
+        self._commit(self._task(query_id), parts_of(written), micro_batch_id, query_id)
+
+    def _commit(self, task: Task, parts: Sequence[Row], micro_batch_id: int, query_id: str) -> None:
         with self.server.transaction(f"write micro-batch {micro_batch_id}") as connection:
             marks = Marks(connection, task.statements, query_id)
             self._prepare(connection, marks)

@@ -7,19 +7,24 @@ that name. Table and rows are committed together, when the task has read all its
 
 from __future__ import annotations
 
+import base64
+import json
+import sys
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import Row
 
 from tablestream.base.data_text import data_text, leave_out_data, leaves_out_data
 from tablestream.connectors.postgres.server import Server
 from tablestream.connectors.postgres.sql import EXTRA, Statements, copy_into
 from tablestream.connectors.postgres.text import UnstorableError, copy_text
+from tablestream.connectors.sink import CHANGE_TYPE, LATEST, NUMBER, ORDER, TIMESTAMP
 from tablestream.errors import RecordEncodingError
 
 if TYPE_CHECKING:
@@ -54,6 +59,70 @@ class Task:
     prefix: str
     inline_bytes: int
     left_out: bool = field(default_factory=leaves_out_data)
+
+
+@dataclass(frozen=True)
+class PostgresStage:
+    """What the workers do for a table of PostgreSQL, where they compute its changes.
+
+    Attributes
+    ----------
+    server, inline_bytes, left_out
+        See `Task`.
+    statements
+        The SQL; None where nobody has looked at the table yet, as when a plan is explained.
+    """
+
+    server: Server
+    statements: Statements | None
+    inline_bytes: int
+    left_out: bool = field(default_factory=leaves_out_data)
+
+    def line(self, columns: Mapping[str, str]) -> None:
+        """See `Stage`."""
+
+    def open(self, micro_batch_id: int, query_id: str) -> StagedChanges:  # noqa: ARG002 (the protocol's)
+        """See `Stage`."""
+        assert self.statements is not None  # noqa: S101 - the query has started
+        leave_out_data(self.left_out)
+        prefix = self.statements.stage_prefix(query_id)
+        return StagedChanges(Task(self.server, self.statements, prefix, self.inline_bytes, self.left_out))
+
+
+class StagedChanges:
+    """The changes of one task, which come as the columns of an output."""
+
+    def __init__(self, task: Task) -> None:
+        self._staging, self._around = _Staging(task), ExitStack()
+
+    def add(self, rows: pa.Table) -> None:
+        """See `StagedFiles`. Only changes that are the latest of their row count."""
+        if LATEST in rows.column_names:
+            rows = rows.filter(rows[LATEST])
+        columns = [rows[one.name] for one in self._staging.task.statements.columns]
+        gone = pc.equal(rows[CHANGE_TYPE], "delete")
+        number = pc.struct_field(rows[ORDER], NUMBER)
+        names = [f"c{number}" for number, _ in enumerate(columns)] + ["gone", "at", "n"]
+        try:
+            for batch in pa.table([*columns, gone, rows[TIMESTAMP], number], names=names).to_batches():
+                self._staging.add(batch, self._around)
+        except BaseException:
+            self._around.__exit__(*sys.exc_info())  # no part of a failed task is committed
+            raise
+
+    def end_keys(self) -> None:
+        """Do nothing: the database takes the last change of a key."""
+
+    def close(self) -> str:
+        """Commit what is in a table, and return what `PostgresSink.commit` needs, as JSON; ``null`` for no changes."""
+        self._around.close()
+        return self._staging.said()
+
+
+def parts_of(written: Iterable[str]) -> list[Row]:
+    """Read what tasks returned: rows as `RESULT`."""
+    found = [said for said in map(json.loads, written) if said is not None]
+    return [Row(**(one | {"text": one["text"] and base64.b64decode(one["text"])})) for one in found]
 
 
 def staged(batches: Iterable[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
@@ -97,11 +166,18 @@ class _Staging:
 
     def result(self) -> pa.RecordBatch:
         """One row about all changes."""
+        return pa.RecordBatch.from_pylist([self._row()], _RESULT)
+
+    def said(self) -> str:
+        """The same as JSON; ``null`` if there are no changes."""
+        row = self._row()
+        text = None if row["text"] is None else base64.b64encode(row["text"]).decode()
+        return json.dumps(row | {"text": text} if self.rows else None)
+
+    def _row(self) -> dict[str, Any]:
         text = None if self.stage else bytes(self.waiting)
-        row = dict(
-            zip(_RESULT.names, (self.rows, self.deletes, self.repeated, self.stage, text), strict=True)
-        )
-        return pa.RecordBatch.from_pylist([row], _RESULT)
+        values = (self.rows, self.deletes, self.repeated, self.stage, text)
+        return dict(zip(_RESULT.names, values, strict=True))
 
     def _flush(self, around: ExitStack) -> None:
         if self.copy is None:
