@@ -92,6 +92,9 @@ def ratios_of(runs: dict[str, Run]) -> list[Ratio]:
         "into Delta, Debezium's topics / plain topics", ("debezium", "rate"), ("kafka-delta", "rate"), 0.0
     )
     ratio.add_figure("30 outputs of 200 columns, seconds to build", "wide", lambda run: run.wall_s, 10)
+    ratio.add_figure(
+        "the same, first micro-batch, seconds", "wide", lambda run: run.micro_batches[0].seconds, 15
+    )
     ratio.add_figure("fan-out, MiB of a worker while left rows come", "fan-out", _filling_mib, 1024)
     ratio.add_figure("fan-out, MiB of a worker in a fan-out", "fan-out", _fan_out_mib, 1024)
     ratio.add_figure("growth, last third / first third, seconds", "growth", slowdown, 1.35)

@@ -32,7 +32,7 @@ def build(spark: SparkSession, task: Task) -> Run:
     schema = _write_logs(spark, logs)
     run = Run(task.contestant)
     load, start, processor = os.getloadavg()[0], time.perf_counter(), _processor_seconds()
-    outputs = _outputs(*(_table(spark, logs / name, schema) for name in ("left", "right")))
+    outputs = _outputs(Path(task.work), *(_table(spark, logs / name, schema) for name in ("left", "right")))
     declared = time.perf_counter()
     query = ts.start(*outputs, checkpoint=f"{task.work}/checkpoint", trigger={"availableNow": True})
     run.wall_s = time.perf_counter() - start
@@ -83,8 +83,8 @@ def _seconds_of_own_expressions() -> float:
     return time.perf_counter() - start
 
 
-def _outputs(left: ts.Table, right: ts.Table) -> list[OutputRequest]:
-    """Views and joins in turn, each with all columns."""
+def _outputs(work: Path, left: ts.Table, right: ts.Table) -> list[OutputRequest]:
+    """Views and joins in turn, each with all columns, into logs of Parquet files."""
 
     def both(mine: ts.Row, other: ts.Row) -> list[Column]:
         return [(other if number % 2 else mine)[name] for number, name in enumerate(_NAMES)]
@@ -97,5 +97,5 @@ def _outputs(left: ts.Table, right: ts.Table) -> list[OutputRequest]:
     )
     tables = [made[number % _KINDS](number) for number in range(OUTPUTS)]
     return [
-        table.to(ts.to_memory(f"wide_{number}"), name=f"wide_{number}") for number, table in enumerate(tables)
+        table.to(ts.to_files(work / f"wide_{number}"), name=f"wide_{number}") for number, table in enumerate(tables)
     ]

@@ -70,8 +70,9 @@ def test_ratios_compare_rates_and_small_micro_batches() -> None:
 
 @pytest.mark.parametrize(("seconds", "reached"), [(9.5, True), (10.5, False)])
 def test_building_a_wide_plan_has_a_target_in_seconds(seconds: float, *, reached: bool) -> None:
-    (ratio,) = ratios_of({"wide": run("wide", [seconds])})
-    assert (ratio.figure, ratio.reached) == (seconds, reached)
+    built, first = ratios_of({"wide": run("wide", [seconds])})
+    assert (built.figure, built.reached) == (seconds, reached)
+    assert (first.figure, first.target) == (seconds, 15)
 
 
 def test_a_failed_contestant_has_no_ratio() -> None:

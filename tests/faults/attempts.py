@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from tablestream.connectors.sink import Stage, StagedFiles
+    from tablestream.connectors.sink import Stage, StagedFiles, StagedSink
     from tablestream.spark.processor import RoundProcessor
 
 # A cluster's workers cannot import the tests: what they need of these goes to them as it is.
@@ -37,9 +37,9 @@ for module in (followed, sys.modules[__name__]):
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 FAIL, SLOW = "fail", "slow"
-STAGE, SINKS = "stage", (FileSink, DeltaSink, KafkaSink, PostgresSink)
-#: What the workers write themselves.
-FILES = "files"
+STAGE, SINKS = "stage", (FileSink, DeltaSink, KafkaSink)
+#: Those whose changes the workers write themselves.
+STAGED_SINKS = (DeltaSink, PostgresSink)
 #: Longer than a loaded machine needs for the copy of a task, which ends the sleep.
 SECONDS = 300
 #: A copy is started of a task that has run for two seconds, and longer than others: quick tasks get none by chance.
@@ -53,25 +53,23 @@ SPECULATION = {
 }
 
 
-def disturb(first: int, marks: Path, what: str) -> None:
-    """Fail the first attempt of a task, or let it stand still until it is ended; a file tells of it.
+def disturb(first: int, marks: Path, what: str, turn: int = 0) -> None:
+    """Fail an attempt of a task, or let it stand still until it is ended; a file tells of it.
 
     Of the slow ones only those of the first partition: others have to be quick, for Spark to see that one is slow. What
-    workers write can be in the stage of a round, whose first attempt fails: the second one fails then, and a task of a
-    later micro-batch stands still.
+    workers write can be in the stage of a round, whose first attempt fails. So each kind has its turn: the attempt that
+    fails, and how many micro-batches later a task stands still.
     """
     context = TaskContext.get()
     assert context is not None
-    slow = first + 2 if what == FILES else first + 1
-    how = {first: FAIL, slow: SLOW}.get(micro_batch_id())
+    how = {first: FAIL, first + 1 + turn: SLOW}.get(micro_batch_id())
     if how is None or (how == SLOW and context.partitionId()):
         return
     place = marks / f"{how} {what} {context.stageId()} {context.partitionId()}"
-    if context.attemptNumber() > (what == FILES and how == FAIL):
-        if place.exists():
+    attempt, due = context.attemptNumber(), turn if how == FAIL else 0
+    if attempt != due:
+        if attempt > due and place.exists():
             place.with_suffix(".again").touch()
-        return
-    if what == FILES and how == FAIL and not context.attemptNumber():
         return
     place.touch()
     if how == FAIL:
@@ -116,6 +114,9 @@ class DisturbedFiles:
     def close(self) -> str:
         return self.files.close()
 
+    def abandon(self) -> None:
+        self.files.abandon()
+
 
 @dataclass(frozen=True)
 class DisturbedStage:
@@ -131,26 +132,31 @@ class DisturbedStage:
         return DisturbedFiles(self.stage.open(micro_batch_id, query_id), self.then)
 
 
-def disturb_files(then: Callable[[], None]) -> None:
-    """Disturb the tasks that write Delta tables themselves."""
-    stage, commit = DeltaSink.stage, DeltaSink.commit
+def disturb_staged(kind: Any, then: Callable[[], None]) -> None:
+    """Disturb the tasks that write for a kind of sink themselves."""
+    stage, commit = kind.stage, kind.commit
 
-    def disturbed(sink: DeltaSink, *given: Any) -> Stage | str:
+    def disturbed(sink: StagedSink, *given: Any) -> Stage | str:
         made = stage(sink, *given)
         return made if isinstance(made, str) else DisturbedStage(made, then)
 
-    def committed(sink: DeltaSink, spark: SparkSession, given: DisturbedStage, *rest: Any) -> None:
+    def committed(sink: StagedSink, spark: SparkSession, given: DisturbedStage, *rest: Any) -> None:
         commit(sink, spark, given.stage, *rest)
 
-    vars_of: Any = DeltaSink
-    vars_of.stage, vars_of.commit = disturbed, committed
+    kind.stage, kind.commit = disturbed, committed
+
+
+def by_workers(kind: type) -> str:
+    """What marks call the tasks that write for a kind of sink themselves."""
+    return f"{kind.__name__}-staged"
 
 
 def disturb_all(first: int, marks: Path) -> None:
-    """Disturb all stages of two micro-batches: those with state, and those in which a sink, or the workers, write."""
+    """Disturb all stages of some micro-batches: those with state, and those in which a sink, or the workers, write."""
     marks.mkdir()
     follow_stages(partial(FollowedProcessor, partial(disturb_stage, first, marks)))
-    disturb_files(partial(disturb, first, marks, FILES))
+    for turn, kind in enumerate(STAGED_SINKS, start=1):
+        disturb_staged(kind, partial(disturb, first, marks, by_workers(kind), turn))
 
     def disturbed(write: Callable[..., None], kind: str) -> Callable[..., None]:
         def patched(sink: object, changes: DataFrame, *given: Any) -> None:

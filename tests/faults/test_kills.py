@@ -20,7 +20,7 @@ import psycopg
 import pytest
 
 import tablestream as ts
-from tests.faults.attempts import FAIL, FILES, SINKS, SLOW, STAGE
+from tests.faults.attempts import FAIL, SINKS, SLOW, STAGE, STAGED_SINKS, by_workers
 from tests.faults.comparing import changes
 from tests.faults.processes import executors, kill_one, workers
 from tests.faults.victim import (
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from tests.broker.kafka_broker import KafkaBroker
     from tests.broker.postgres_server import PostgresServer
 
-MICRO_BATCHES = 9
+MICRO_BATCHES = 10
 #: The Delta tables that Spark writes, and those that delta-rs writes.
 DELTA = ("table", "log", "rs_table", "rs_log")
 SECONDS = 1700  # before the test's own time is over, so that what the processes said is seen
@@ -239,9 +239,8 @@ def test_what_happens_to_processes_and_tasks_does_not_show(
 
     marks = [mark.name for mark in (query.directory / "marks").iterdir()]
     happened = {tuple(mark.split()[:2]) for mark in marks if mark.endswith(".again")}
-    assert happened == {
-        (how, what) for how in (FAIL, SLOW) for what in (STAGE, FILES, *(one.__name__ for one in SINKS))
-    }
+    kinds = {STAGE, *(one.__name__ for one in SINKS), *map(by_workers, STAGED_SINKS)}
+    assert happened == {(how, what) for how in (FAIL, SLOW) for what in kinds}
     assert not [mark for mark in marks if mark.endswith(".ended-by-itself")]
     assert differing(query.contents(delta_spark), undisturbed[1]) == []
     assert len(query.topics.read(query.topic)) > sum(map(len, undisturbed[1]["topic"].values()))

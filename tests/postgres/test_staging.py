@@ -16,8 +16,10 @@ from tablestream.connectors.marks import Mark
 from tablestream.connectors.postgres import sink as module
 from tablestream.connectors.postgres.marks import Marks
 from tablestream.connectors.postgres.server import Server
-from tablestream.connectors.postgres.staging import Task, staged
+from tablestream.connectors.postgres.staging import PostgresStage, Task, parts_of, staged
+from tablestream.connectors.sink import CHANGE_TYPE, NUMBER, ORDER, TIMESTAMP
 from tablestream.errors import DatabaseError, RecordEncodingError
+from tablestream.spark.unpacking import TaskFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -110,6 +112,31 @@ def test_a_task_that_runs_twice_counts_once(database: Database) -> None:
     assert len(database.stages()) == 2
     merge(what, parts)
     assert database.rows("TABLE t") == [(1, "a"), (2, "b")]
+    assert database.stages() == []
+
+
+def test_what_a_failed_task_has_open_is_rolled_back(database: Database) -> None:
+    """Its worker lives on: an open COPY must not keep it, nor leave a table."""
+    what = task(database)
+    order = pa.array([{NUMBER: 0}, {NUMBER: 1}], pa.struct([(NUMBER, pa.int64())]))
+    rows = pa.table(
+        {"id": [1, 1], "name": ["a", None], CHANGE_TYPE: ["upsert", "delete"],
+         TIMESTAMP: pa.array([0, 0], pa.timestamp("us", "UTC")), ORDER: order}
+    )  # fmt: skip
+    stage = PostgresStage(what.server, what.statements, inline_bytes=0)
+    file = stage.open(0, "q")
+    file.add(rows)
+    merge(what, parts_of([file.close()]))
+    assert (database.rows("TABLE t"), database.stages()) == ([], [])
+
+    def failing() -> None:
+        with TaskFiles(1) as files:
+            files.of(7, stage).add(rows)
+            raise ConnectionError("another output of the task")
+
+    with pytest.raises(ConnectionError):
+        failing()
+    assert database.rows("SELECT 1 FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'") == []
     assert database.stages() == []
 
 

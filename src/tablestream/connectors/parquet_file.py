@@ -81,6 +81,10 @@ class ParquetFile:
         writer.close()
         return self.name
 
+    def abandon(self) -> None:
+        """Let go of the file; what is there of it stays, as if the process had been killed."""
+        self._held, self._writer = [], None
+
     def _write(self) -> pq.ParquetWriter:
         if self._writer is None:
             if self.directory:

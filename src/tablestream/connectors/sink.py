@@ -129,6 +129,9 @@ class StagedFiles(Protocol):
     def close(self) -> str:
         """End what was written, and return what `StagedSink.commit` needs to know of it."""
 
+    def abandon(self) -> None:
+        """Let go of what was written, also by a failed `close`: the task has failed. Raises nothing."""
+
 
 class Stage(Protocol):
     """What the workers do for an output; Spark sends it to them."""

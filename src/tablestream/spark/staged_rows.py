@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tablestream.connectors.sink import Stage, StagedFiles
-from tablestream.spark.unpacking import NOTE, micro_batch_id, query_id
+from tablestream.connectors.sink import Stage
+from tablestream.spark.unpacking import NOTE, TaskFiles, micro_batch_id
 
 _PORT = "__port"
 REPORTS = pa.schema([(_PORT, pa.int32()), (NOTE, pa.string())])
@@ -53,17 +53,15 @@ class RowStager:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Work off all record batches of a task."""
-        files = dict[int, StagedFiles]()
         by_port = {one.number: one for one in self.outputs}
-        for batch in batches:
-            ports = batch[_PORT]
-            there = set(pc.unique(ports).to_pylist())
-            for number in sorted(there & by_port.keys()):
-                if number not in files:
-                    files[number] = by_port[number].stage.open(micro_batch_id(), query_id())
-                files[number].add(by_port[number].rows(batch, ports))
-            if there - by_port.keys():
-                others = pc.invert(pc.is_in(ports, pa.array(list(by_port), pa.int32())))
-                yield batch.select([_PORT, NOTE]).filter(others)
-        for number, one in files.items():
-            yield pa.RecordBatch.from_pydict({_PORT: [number], NOTE: [one.close()]}, REPORTS)
+        with TaskFiles(micro_batch_id()) as files:
+            for batch in batches:
+                ports = batch[_PORT]
+                there = set(pc.unique(ports).to_pylist())
+                for number in sorted(there & by_port.keys()):
+                    files.of(number, by_port[number].stage).add(by_port[number].rows(batch, ports))
+                if there - by_port.keys():
+                    others = pc.invert(pc.is_in(ports, pa.array(list(by_port), pa.int32())))
+                    yield batch.select([_PORT, NOTE]).filter(others)
+            for number, said in files.close():
+                yield pa.RecordBatch.from_pydict({_PORT: [number], NOTE: [said]}, REPORTS)

@@ -7,9 +7,10 @@ shuffle.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
+from typing import Self
 
 import polars as pl
 import pyarrow as pa
@@ -198,6 +199,36 @@ class ChangeUnpacker:
         return wide(blobs.KINDS | kinds, rows, columns)
 
 
+@dataclass
+class TaskFiles:
+    """What one task writes of outputs, by their ports. As a context: it lets go of everything if the task fails."""
+
+    micro_batch: int
+    _open: dict[int, StagedFiles] = field(default_factory=dict)
+
+    def __enter__(self) -> Self:
+        """Nothing is written yet."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go of what is not closed."""
+        for one in self._open.values():
+            one.abandon()
+
+    def of(self, port: int, stage: Stage) -> StagedFiles:
+        """Return what is written of an output, which begins with the first call."""
+        if port not in self._open:
+            self._open[port] = stage.open(self.micro_batch, query_id())
+        return self._open[port]
+
+    def close(self) -> Iterator[tuple[int, str]]:
+        """End one output after the other; its port, and what the commit needs to know of it."""
+        for port, one in list(self._open.items()):
+            said = one.close()
+            del self._open[port]
+            yield port, said
+
+
 @dataclass(frozen=True)
 class OutputUnpacker:
     """Unpacks the blobs of the plan's outputs, shard by shard, in the total order.
@@ -223,15 +254,12 @@ class OutputUnpacker:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Unpack all record batches of a task; its blobs come sorted by shard."""
-        files = dict[int, StagedFiles]()
-        yield from self._unpacked(batches, files)
-        for port, one in files.items():
-            note = {"__port": _repeat(port, 1), NOTE: pa.array([one.close()], pa.string())}
-            yield self._wide(1, note)
+        with TaskFiles(self._number) as files:
+            yield from self._unpacked(batches, files)
+            for port, said in files.close():
+                yield self._wide(1, {"__port": _repeat(port, 1), NOTE: pa.array([said], pa.string())})
 
-    def _unpacked(
-        self, batches: Iterable[pa.RecordBatch], files: dict[int, StagedFiles]
-    ) -> Iterator[pa.RecordBatch]:
+    def _unpacked(self, batches: Iterable[pa.RecordBatch], files: TaskFiles) -> Iterator[pa.RecordBatch]:
         shard = -1
         held: list[blobs.Blob] = []
         for batch in batches:
@@ -256,7 +284,7 @@ class OutputUnpacker:
         micro_batch = pl.lit(self._number, pl.Int64).alias("micro_batch")
         return pl.struct(micro_batch, *place, *hops, *number).alias(ORDER)
 
-    def _shard(self, held: list[blobs.Blob], files: dict[int, StagedFiles]) -> Iterator[pa.RecordBatch]:
+    def _shard(self, held: list[blobs.Blob], files: TaskFiles) -> Iterator[pa.RecordBatch]:
         reports = [one for one in held if one.port < 0]
         if reports:
             notes = [_note(one) if one.port == NOTICES else None for one in reports]
@@ -270,11 +298,10 @@ class OutputUnpacker:
         for to in self.staged:
             frames = blobs.decode(other.blob for other in held if other.port == to.number)
             if frames:
-                if to.number not in files:
-                    files[to.number] = to.stage.open(self._number, query_id())
+                file = files.of(to.number, to.stage)
                 for changes in to.shown.tables(self._ordered(to.shown.opened, frames)):
-                    files[to.number].add(changes)
-                files[to.number].end_keys()
+                    file.add(changes)
+                file.end_keys()
 
     def _ordered(self, one: Opened, frames: list[pl.DataFrame]) -> pl.DataFrame:
         """Messages in the total order, with their place."""

@@ -226,6 +226,11 @@ class ChangesFile:
         self.file.close()
         return self.file.path
 
+    def abandon(self) -> None:
+        """Let go of the file."""
+        self._held = []
+        self.file.abandon()
+
 
 def last_of_keys(changes: pa.Table, key: tuple[str, ...]) -> pa.Table:
     """Keep the last change of each key; those of a key are in their order."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -37,6 +38,12 @@ class LinesFile:
         """End the file, and return its name."""
         self._open().close()
         return self.name
+
+    def abandon(self) -> None:
+        """End the file as it is."""
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.close()
 
     def _open(self) -> BinaryIO:
         if self._file is None:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,7 @@ from tablestream.connectors.postgres.server import Server
 from tablestream.connectors.postgres.sql import EXTRA, Statements, copy_into
 from tablestream.connectors.postgres.text import UnstorableError, copy_text
 from tablestream.connectors.sink import CHANGE_TYPE, LATEST, NUMBER, ORDER, TIMESTAMP
-from tablestream.errors import RecordEncodingError
+from tablestream.errors import DatabaseError, RecordEncodingError
 
 if TYPE_CHECKING:
     import psycopg
@@ -103,12 +102,8 @@ class StagedChanges:
         gone = pc.equal(rows[CHANGE_TYPE], "delete")
         number = pc.struct_field(rows[ORDER], NUMBER)
         names = [f"c{number}" for number, _ in enumerate(columns)] + ["gone", "at", "n"]
-        try:
-            for batch in pa.table([*columns, gone, rows[TIMESTAMP], number], names=names).to_batches():
-                self._staging.add(batch, self._around)
-        except BaseException:
-            self._around.__exit__(*sys.exc_info())  # no part of a failed task is committed
-            raise
+        for batch in pa.table([*columns, gone, rows[TIMESTAMP], number], names=names).to_batches():
+            self._staging.add(batch, self._around)
 
     def end_keys(self) -> None:
         """Do nothing: the database takes the last change of a key."""
@@ -117,6 +112,12 @@ class StagedChanges:
         """Commit what is in a table, and return what `PostgresSink.commit` needs, as JSON; ``null`` for no changes."""
         self._around.close()
         return self._staging.said()
+
+    def abandon(self) -> None:
+        """Roll back: an open COPY would keep the connection, and the process, waiting for each other."""
+        failed = DatabaseError("the task has failed")
+        with suppress(DatabaseError):
+            self._around.__exit__(DatabaseError, failed, None)
 
 
 def parts_of(written: Iterable[str]) -> list[Row]:
