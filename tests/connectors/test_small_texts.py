@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tablestream.connectors import small_texts, spark_place
+from tablestream.connectors.place import Place
 from tablestream.connectors.small_texts import documents, first_line, small_lines, write_line
 from tablestream.connectors.spark_place import on_this_machine
 from tablestream.errors import DamagedStateError
@@ -146,3 +147,13 @@ def test_a_path_of_the_default_file_system_is_here_only_if_that_is(
     assert on_this_machine(spark, str(tmp_path)) is None
     monkeypatch.setattr(spark_place, "is_local", lambda _: False)
     assert on_this_machine(spark, f"file:{tmp_path}") is None
+
+
+@pytest.mark.parametrize(
+    "path", ["/a b/x", "/out", "/out/", "out", "./out/x.y", "../out", "/out/a..b", "file:/out", "a/./b//c", "."]
+)  # fmt: skip
+def test_the_place_of_a_path_is_the_one_that_spark_says(spark: SparkSession, path: str) -> None:
+    """Spark is asked once for all plain paths."""
+    asked = spark_place._asked(spark, path)
+    found = spark_place.full_path(spark, path)
+    assert (found and Place.of(found)) == (asked and Place.of(asked))
