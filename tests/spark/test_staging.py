@@ -350,6 +350,26 @@ def test_many_rows_are_written_in_large_row_groups(tmp_path: Path) -> None:
     ]
 
 
+def test_columns_that_grow_are_written_as_differences(tmp_path: Path) -> None:
+    """Times and positions; a column of the user is written as usual, whatever it is called."""
+    count = 10_000
+    times = pa.array(range(count), pa.timestamp("us", "UTC"))
+    place = {"time": times, "position": pa.array(range(count)), "hop_1": pa.array([0] * count)}
+    order = pa.StructArray.from_arrays(list(place.values()), list(place))
+    rows = pa.table(
+        {"position": range(count), "name": ["a", "b"] * (count // 2), "_timestamp": times, "_order": order}
+    )
+    file = ParquetFile(LocalFileSystem(), str(tmp_path), rows.schema)
+    file.add(rows)
+    assert pq.read_table(tmp_path / file.close()) == rows
+    group = file.metadata.row_group(0)
+    columns = {one.path_in_schema: one for one in map(group.column, range(group.num_columns))}
+    apart = [name for name, one in columns.items() if "DELTA_BINARY_PACKED" in one.encodings]
+    assert apart == ["_timestamp", "_order.time", "_order.position"]
+    assert all(columns[name].total_compressed_size < count for name in apart)
+    assert all("RLE_DICTIONARY" in one.encodings for name, one in columns.items() if name not in apart)
+
+
 def test_delta_logs_and_tables_are_those_of_the_changes(spark: SparkSession, tmp_path: Path) -> None:
     """In three micro-batches and a restart: rows come, change, point elsewhere, go and come again."""
     steps: list[list[dict[str, Any]]] = [

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
+
+from tablestream.connectors.sink import ORDER, TIMESTAMP
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -21,6 +24,9 @@ _VERSION = "4.1.0"
 CODECS = {"none": "none", "uncompressed": "none", "snappy": "snappy", "gzip": "gzip", "zstd": "zstd"}
 #: The rows of a row group. They are gathered: a micro-batch comes as hundreds of small parts.
 _ROWS = 200_000
+
+#: Columns that grow from row to row, or nearly: their differences take a third of the bytes of their values.
+_GROWING = {TIMESTAMP, f"{ORDER}.time", f"{ORDER}.position"}
 
 
 def spark_schema(schema: pa.Schema, columns: StructType) -> pa.Schema:
@@ -97,8 +103,23 @@ class ParquetFile:
                 store_schema=False,
                 store_decimal_as_integer=True,
                 metadata_collector=self._metadata,
+                **_encodings(self.schema),
             )
         rows = pa.concat_tables(self._held) if self._held else self.schema.empty_table()
         self._writer.write_table(rows.cast(self.schema), row_group_size=_ROWS)
         self._held, self._held_rows = [], 0
         return self._writer
+
+
+@lru_cache(maxsize=256)
+def _encodings(schema: pa.Schema) -> dict[str, Any]:
+    """How columns are written: as differences, or as usual, by way of a dictionary."""
+    empty = pa.BufferOutputStream()
+    pq.write_table(schema.empty_table(), empty)
+    found = pq.read_metadata(pa.BufferReader(empty.getvalue())).schema
+    leaves = {found.column(number).path: found.column(number) for number in range(len(found))}
+    growing = [path for path in leaves if path in _GROWING and leaves[path].physical_type == "INT64"]
+    return {
+        "column_encoding": dict.fromkeys(growing, "DELTA_BINARY_PACKED") or None,
+        "use_dictionary": [path for path in leaves if path not in growing],
+    }
