@@ -88,6 +88,10 @@ class PostgresStage:
         return StagedChanges(Task(self.server, self.statements, prefix, self.inline_bytes, self.left_out))
 
 
+class _TaskFailed(Exception):  # noqa: N818 - the reason of a rollback
+    """Nothing of a task is wanted."""
+
+
 class StagedChanges:
     """The changes of one task, which come as the columns of an output."""
 
@@ -115,9 +119,8 @@ class StagedChanges:
 
     def abandon(self) -> None:
         """Roll back: an open COPY would keep the connection, and the process, waiting for each other."""
-        failed = DatabaseError("the task has failed")
         with suppress(DatabaseError):
-            self._around.__exit__(DatabaseError, failed, None)
+            self._around.__exit__(_TaskFailed, _TaskFailed(), None)
 
 
 def parts_of(written: Iterable[str]) -> list[Row]:
