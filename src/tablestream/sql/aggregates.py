@@ -117,7 +117,7 @@ class Aggregates:
         if isinstance(node, exp.Count):
             return self._count(node, condition)
         if isinstance(node, exp.CountIf):
-            return self._conditional(tf.count, f"CASE WHEN {self.scope.sql(node.this)} THEN 1 END", condition)
+            return tf.count(self._where(f"CASE WHEN {self.scope.sql(node.this)} THEN 1 END", condition))
         if isinstance(node, exp.ArgMax | exp.ArgMin):
             value, by = self.scope.plain(node.this), self.scope.plain(node.expression)
             return (tf.max_by if isinstance(node, exp.ArgMax) else tf.min_by)(
@@ -146,12 +146,7 @@ class Aggregates:
                     "Aggregate a subquery with SELECT DISTINCT.",
                 )
             argument = argument.expressions[0]
-        return self._conditional(made, self.scope.plain(argument), condition)
-
-    def _conditional(
-        self, made: Callable[[str], AggregateFunction], argument: str, condition: str
-    ) -> AggregateFunction:
-        return made(self._where(argument, condition))
+        return made(self._where(self.scope.plain(argument), condition))
 
     def _where(self, argument: str, condition: str) -> str:
         """An argument that is null where a condition does not hold."""

@@ -161,9 +161,8 @@ def _rows_of(node: exp.Expr, context: Context) -> Rows:
         bounds = _bounds(node, shown)
         return replace(context.result(node.this, bounds=bounds).rows(shown, names), place=beginning(node))
     if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table):
-        select = exp.Select(from_=exp.From(this=node.this), joins=node.this.args.get("joins"))
         raise context.refuse(
-            select, "FROM", "Joins in parentheses are not maintained.", "Write them as a subquery."
+            node, "FROM", "Joins in parentheses are not maintained.", "Write them as a subquery."
         )
     kind = type(node.this if isinstance(node, exp.Table) else node).__name__.upper()
     raise context.refuse(node, "FROM", f"{kind} in FROM is not maintained.", "Name a table or a subquery.")
@@ -320,7 +319,7 @@ def _outer_join(left: Rows, given: Input, context: Context) -> Rows:
     if given.how == "full":
         equalities, others = _equalities(on, left, right, context, using)
         rows = join(Joined(context, left, right, tuple(equalities), tuple(others)), "outer")
-        return _coalesced(rows, using, len(left.visible))
+        return _coalesced(rows, using)
     if given.how == "inner":
         equalities, others = _equalities(on, left, right, context, using)
         joined = Joined(context, left, right, tuple(equalities))
@@ -408,7 +407,7 @@ def _merged(rows: Rows, using: Sequence[str], *, keeps: str, left: int) -> Rows:
     return replace(rows, visible=tuple(visible))
 
 
-def _coalesced(rows: Rows, using: Sequence[str], left: int) -> Rows:
+def _coalesced(rows: Rows, using: Sequence[str]) -> Rows:
     """Show the columns of USING of a FULL JOIN once: whichever side has a row."""
     if not using:
         return rows
@@ -423,7 +422,6 @@ def _coalesced(rows: Rows, using: Sequence[str], left: int) -> Rows:
     visible = [replace(one, merged=one.merged or rows.fold(one.name) in names) for one in rows.visible]
     table = rows.table.with_columns(**made)
     assert isinstance(table, Table)  # noqa: S101 - outer joins are of tables
-    del left
     return Rows(table, (*merged, *visible))
 
 
