@@ -97,5 +97,6 @@ def _outputs(work: Path, left: ts.Table, right: ts.Table) -> list[OutputRequest]
     )
     tables = [made[number % _KINDS](number) for number in range(OUTPUTS)]
     return [
-        table.to(ts.to_files(work / f"wide_{number}"), name=f"wide_{number}") for number, table in enumerate(tables)
+        table.to(ts.to_files(work / f"wide_{number}"), name=f"wide_{number}")
+        for number, table in enumerate(tables)
     ]
