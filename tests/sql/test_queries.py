@@ -102,6 +102,25 @@ GROUPS: Queries = {
     "expression of aggregates": "SELECT city, sum(age) / count(*) + 1 AS a, max(age) - min(age) AS d FROM people GROUP BY city",
     "expression of groups": "SELECT age * 2 + 1 AS x, count(*) AS n FROM people GROUP BY age * 2",
     "having": "SELECT city, count(*) AS n FROM people GROUP BY city HAVING count(*) > 1 AND max(age) >= 30",
+    "rollup": "SELECT city, boss, count(*) AS n, sum(age) AS s FROM people GROUP BY ROLLUP (city, boss)",
+    "sets": (
+        """
+        SELECT city AS c, age + 1 AS older, count(*) AS n, grouping(city) AS g, grouping_id() AS i FROM people
+        GROUP BY GROUPING SETS ((city), (city, age + 1), ()) HAVING count(*) > 1
+        """,
+        """
+        SELECT city AS c, age + 1 AS older, count(*) AS n, grouping(city) AS g, grouping(city, age + 1) AS i FROM people
+        GROUP BY GROUPING SETS ((city), (city, age + 1), ()) HAVING count(*) > 1
+        """,
+    ),
+    "cube": """
+        SELECT p.city, c.country, max(p.age) AS m, p.boss FROM people p LEFT JOIN cities c ON p.city = c.city
+        GROUP BY p.boss, CUBE (p.city, country)
+        """,
+    "with rollup": (
+        "SELECT age, sum(age) AS s FROM people GROUP BY age WITH ROLLUP",
+        "SELECT age, sum(age) AS s FROM people GROUP BY ROLLUP (age)",
+    ),
     "having alias": "SELECT city, count(*) AS n FROM people GROUP BY city HAVING n = 1",
     "distinct": "SELECT count(DISTINCT city) AS n, count(DISTINCT age) AS m FROM people",
     "count of columns": (

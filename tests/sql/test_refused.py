@@ -52,7 +52,9 @@ REFUSED = {
         (1, 8, "SELECT", "The aggregate kurtosis is not maintained"),
         (1, 23, "SELECT", "SUM(DISTINCT ...) is not maintained."),
     ],
-    "SELECT city FROM people GROUP BY ROLLUP (city)": [(1, 42, "GROUP BY", "GROUPING SETS, ROLLUP and CUBE")],
+    "SELECT city, grouping(age) AS g FROM people GROUP BY ROLLUP (city)": [
+        (1, 14, "SELECT", "GROUPING takes one")
+    ],
     "SELECT (SELECT age FROM people) FROM cities": [(1, 8, "SELECT", "This subquery may have several rows.")],
     "SELECT nofunc(id) FROM people": [(1, 8, "SELECT", "Cannot resolve routine `nofunc`")],
     "SELECT id FROM people, LATERAL VIEW explode(array(1)) t AS x": [(1, 24, "FROM", "")],

@@ -91,7 +91,9 @@ def is_aggregate(node: exp.Expr) -> bool:
         return is_aggregate(node.this)
     if isinstance(node, exp.Anonymous):
         return node.name.lower() in {*_BY_NAME, *_OTHERS}
-    return isinstance(node, exp.AggFunc) and not isinstance(node, exp.RowNumber)
+    return isinstance(node, exp.AggFunc) and not isinstance(
+        node, exp.RowNumber | exp.Grouping | exp.GroupingId
+    )
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from tablestream.spark.given_columns import ColumnLike
 from tablestream.spark.row import Row
 from tablestream.sql.aggregates import Aggregates, aggregates_in
 from tablestream.sql.context import Context
+from tablestream.sql.grouping_sets import Sets, grouping_texts, sets_in
 from tablestream.sql.handles import first_source
 from tablestream.sql.parse import beginning
 from tablestream.sql.rows import Rows, Visible, unique
@@ -40,11 +41,14 @@ class Group:
         The expression.
     visible
         The column that it is; None: an expression.
+    repeated
+        The column with its value in the rows of `tablestream.sql.grouping_sets.repeated`; empty: it has no sets.
     """
 
     name: str
     node: exp.Expr
     visible: Visible | None
+    repeated: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,35 +77,29 @@ def is_grouped(select: exp.Select) -> bool:
     return select.args.get("group") is not None or any(True for one in nodes for _ in aggregates_in(one))
 
 
-def groups_of(select: exp.Select, scope: Scope, context: Context) -> list[Group]:
-    """The columns that GROUP BY names: by expressions, by their places in SELECT, or by their aliases."""
+def groups_of(select: exp.Select, scope: Scope, context: Context) -> tuple[list[Group], list[frozenset[int]]]:
+    """The columns that GROUP BY names: by expressions, by their places in SELECT, or by their aliases.
+
+    Returns also its sets, each with the numbers of its columns: a plain GROUP BY has one, of all columns.
+    """
     group = select.args.get("group")
     if group is None:
-        return []
-    for part in ("grouping_sets", "rollup", "cube", "totals"):
-        if group.args.get(part):
-            raise _sets_refused(group, context)
+        return [], [frozenset()]
     items = select.expressions
     nodes = list(group.expressions)
     if group.args.get("all"):
         nodes = [one.unalias() for one in items if not any(True for _ in aggregates_in(one))]
     found: list[Group] = []
-    for node in nodes:
-        if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets):
-            raise _sets_refused(node, context)
-        meant = _meant(node, items, scope, context)
-        if all(scope.same(one.node) != scope.same(meant) for one in found):
-            found.append(_group(meant, items, found, scope))
-    return found
-
-
-def _sets_refused(node: exp.Expr, context: Context) -> Exception:
-    return context.refuse(
-        node,
-        "GROUP BY",
-        "GROUPING SETS, ROLLUP and CUBE are not maintained.",
-        "Write a query with GROUP BY for each set, and put them together with UNION ALL.",
-    )
+    numbers: dict[str, int] = {}
+    sets: list[frozenset[int]] = []
+    for one in sets_in(group, nodes, context):
+        meant = [_meant(node, items, scope, context) for node in one]
+        for node in meant:
+            if scope.same(node) not in numbers:
+                numbers[scope.same(node)] = len(found)
+                found.append(_group(node, items, found, scope))
+        sets.append(frozenset(numbers[scope.same(node)] for node in meant))
+    return found, sets
 
 
 def _meant(node: exp.Expr, items: Sequence[exp.Expr], scope: Scope, context: Context) -> exp.Expr:
@@ -129,7 +127,12 @@ def _group(node: exp.Expr, items: Sequence[exp.Expr], before: Sequence[Group], s
 
 
 def grouped(
-    rows: Rows, groups: Sequence[Group], nodes: Iterable[exp.Expr], scope: Scope, context: Context
+    rows: Rows,
+    groups: Sequence[Group],
+    nodes: Sequence[exp.Expr],
+    scope: Scope,
+    context: Context,
+    sets: Sets | None = None,
 ) -> Grouped:
     """Group rows, with the aggregates that expressions have."""
     made = Aggregates(scope, context)
@@ -144,13 +147,14 @@ def grouped(
                 known[scope.same(node)] = name
     if not functions:
         functions[unique("rows", [one.name for one in groups], rows.fold)] = tf.count()
-    keys = [_key(one, scope) for one in groups]
+    keys = [_key(one, scope) for one in groups] + ([] if sets is None else [sets.column])
     place = beginning(groups[0].node) if groups else 0
     with context.reasons.placed(place, "GROUP BY"):
         table = rows.table.group_by(*keys).agg(**functions)
     visible = tuple(replace(one.visible, column=one.name) for one in groups if one.visible is not None)
     texts = {scope.same(one.node): quoted(one.name) for one in groups}
     texts |= {same: name if name == REFUSED else quoted(name) for same, name in known.items()}
+    texts |= grouping_texts(nodes, [one.node for one in groups], sets, scope, context)
     counts = frozenset(name for name, one in functions.items() if one.name in _COUNTS)
     inner = Scope(rows, context, "SELECT", made=texts, grouped=True)
     return Grouped(Rows(table, visible), inner, counts)
@@ -158,6 +162,8 @@ def grouped(
 
 def _key(one: Group, scope: Scope) -> ColumnLike:
     """A column of the groups, as `group_by` takes it."""
+    if one.repeated:
+        return F.expr(f"{quoted(one.repeated)} AS {quoted(one.name)}")
     if one.visible is not None and one.visible.column == one.name:
         return one.name
     return F.expr(f"{scope.sql(one.node)} AS {quoted(one.name)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyspark.sql import functions as F
 from sqlglot import exp
@@ -10,6 +11,7 @@ from sqlglot import exp
 from tablestream.errors import TablestreamError
 from tablestream.sql.context import Context, Result
 from tablestream.sql.from_ import from_rows
+from tablestream.sql.grouping_sets import repeated
 from tablestream.sql.groups import always_a_row, grouped, groups_of, is_grouped
 from tablestream.sql.order import limited, unordered
 from tablestream.sql.output import Item, items_of, selected
@@ -72,9 +74,14 @@ def _groups(select: exp.Select, rows: Rows, scope: Scope, context: Context) -> t
     conditions = conjuncts(having.this if having else None)
     nodes = [one.unalias() for one in select.expressions] + conditions
     nodes += [one.this for one in order.expressions] if order else []
-    read, groups = rows.table, groups_of(select, scope, context)
+    read, (groups, sets) = rows.table, groups_of(select, scope, context)
     rows = with_subqueries([one.node for one in groups], rows, scope, context)
-    made = grouped(rows, groups, nodes, scope, context)
+    numbered = None
+    if groups and sets != [frozenset(range(len(groups)))]:
+        rows, names, numbered = repeated(rows, [one.node for one in groups], sets, scope, context)
+        groups = [replace(one, repeated=name) for one, name in zip(groups, names, strict=True)]
+        scope.rows = rows
+    made = grouped(rows, groups, nodes, scope, context, numbered)
     if not groups and not isinstance(read, Stream):
         made = always_a_row(made, read)
     rows, scope = made.rows, made.scope
