@@ -34,6 +34,12 @@ class Logs:
         """Read columns of a log as a table."""
         return ts.table(self.frame(kind), KEYS[kind], **self._said(kind, columns))
 
+    def whole(self, kind: str) -> ts.Table:
+        """Read all columns of a log that a query can name as a table."""
+        names = (one.split()[0] for one in SCHEMAS[kind].split(", "))
+        key = KEYS[kind]
+        return self.table(kind, *(one for one in names if one not in {*key, "deleted", "changed_at"}))
+
     def copied(self, kind: str, *columns: str) -> ts.GlobalTable:
         """The same for a small table that many rows point to: every shard has a copy."""
         return ts.global_table(self.frame(kind), KEYS[kind], **self._said(kind, columns))

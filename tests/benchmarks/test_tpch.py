@@ -174,8 +174,8 @@ def test_rows_and_types_are_compared_exactly() -> None:
 
 def test_every_query_is_a_contestant() -> None:
     names = {name for name in CONTESTANTS if name.startswith("tpch-")}
-    assert names == {f"tpch-{name}" for name in QUERIES}
-    for name in names:
+    assert names == {f"tpch-{name}" for name in QUERIES} | {"tpch-q5-sql"}
+    for name in names - {"tpch-q5-sql"}:
         assert load(name).args == (name.removeprefix("tpch-"),)  # type: ignore[attr-defined]
 
 
