@@ -130,11 +130,10 @@ def repeats(values: pl.Series, columns: Sequence[str], now: Ints, before: Ints) 
     `now`, `before`: the positions of both; negative: there is no such row.
     """
     both = (now >= 0) & (before >= 0)
-    fields = [values.struct.field(name) for name in columns]
-    if not fields or not both.any():
+    if not columns or not both.any():
         return both
     same = both.copy()
-    same[both] = same_rows(pl.DataFrame(fields), now[both], before[both])
+    same[both] = same_rows(values.struct.unnest()[list(columns)], now[both], before[both])
     return same
 
 
