@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: The queries that are not maintained, with what their refusal says.
 REFUSED: dict[str, str] = {}
+#: Of random rows for which a query has a result in most micro-batches.
+SEEDS = {"q2": 13, "q5": 11, "q7": 4, "q8": 10, "q11": 4, "q20": 3, "q21": 23, "q22": 7}
 #: The load, and refreshes of all tables.
 MICRO_BATCHES = 10
 
@@ -26,4 +28,5 @@ def test_all_queries_are_there_and_none_is_refused() -> None:
 
 @pytest.mark.parametrize("name", quick_first(tpch.QUERIES))
 def test_a_query_gives_what_duckdb_gives(spark: SparkSession, name: str) -> None:
-    check(spark, {name: tpch.QUERIES[name]}, tpch.changes(22, MICRO_BATCHES), tpch.TABLES, nonempty=True)
+    changes = tpch.changes(SEEDS.get(name, 1), MICRO_BATCHES)
+    check(spark, {name: tpch.QUERIES[name]}, changes, tpch.TABLES, nonempty=True)
