@@ -55,6 +55,9 @@ JOINS: Queries = {
     "left keys": "SELECT p.id, w.id AS wid, age, wage FROM people p LEFT JOIN wages w ON p.id = w.id",
     "right keys": "SELECT p.id, w.id AS wid, age, wage FROM people p RIGHT JOIN wages w ON p.id = w.id",
     "full keys": "SELECT p.id, w.id AS wid, age, wage FROM people p FULL JOIN wages w ON w.id = p.id",
+    "one key twice": """
+        SELECT p.id, w.id AS wid, w.wage FROM people p FULL JOIN wages w ON p.boss = w.id AND p.id = w.id
+        """,
     "using": "SELECT id, age, wage FROM people JOIN wages USING (id)",
     "left using": "SELECT id, age, wage FROM people LEFT JOIN wages USING (id)",
     "right using": "SELECT id, age, wage FROM people RIGHT JOIN wages USING (id)",
@@ -278,6 +281,47 @@ OVER: Queries = {
     "row numbers": "SELECT id, row_number() OVER (ORDER BY age, id) AS n FROM people",
 }
 
+#: Where a shorter way to the plan would have another meaning.
+MEANING: Queries = {
+    "parentheses": "SELECT sum(age * (2 + 3)) AS a, sum(age * 2 + 3) AS b FROM people",
+    "group in parentheses": "SELECT age + 1 AS x, count(*) AS n FROM people GROUP BY (age + 1)",
+    "in and not in": """
+        SELECT note FROM notes WHERE who IN (SELECT boss FROM people) OR who NOT IN (SELECT boss FROM people)
+    """,
+    "in twice": """
+        SELECT note, who IN (SELECT boss FROM people) AS x FROM notes
+        WHERE who IN (SELECT boss FROM people) OR stars > 1
+    """,
+    "first of a branch": """
+        SELECT id AS a, age AS b FROM people
+        UNION ALL (SELECT id AS b, wage AS a FROM wages ORDER BY b DESC LIMIT 1)
+    """,
+    "bound around limit": """
+        SELECT id FROM (
+            SELECT id, row_number() OVER (ORDER BY age, id) AS rn FROM people ORDER BY rn DESC LIMIT 2
+        ) WHERE rn <= 3
+    """,
+    "bound of another name": """
+        SELECT rn FROM (SELECT id, row_number() OVER (ORDER BY age, id) AS n FROM people) t(rn, n) WHERE rn <= 2
+    """,
+    "names of either query": """
+        SELECT p.id, (SELECT count(*) FROM people q WHERE q.boss = id) AS a,
+            (SELECT count(*) FROM people q WHERE q.boss = p.id) AS b FROM people p
+    """,
+    "order by alias": (
+        "SELECT id, -age AS age FROM people ORDER BY age + 0 DESC, id LIMIT 2",
+        "SELECT id, -age AS age FROM people p ORDER BY -p.age + 0 DESC, id LIMIT 2",
+    ),
+    "alias of an aggregate": (
+        "SELECT city, count(*) AS n, n + 1 AS m FROM people GROUP BY city",
+        "SELECT city, count(*) AS n, count(*) + 1 AS m FROM people GROUP BY city",
+    ),
+    "aggregates in windows": """
+        SELECT city, rank() OVER (PARTITION BY count(*) ORDER BY city) AS r FROM people GROUP BY city
+    """,
+    "aggregates in qualify": "SELECT city FROM people GROUP BY city QUALIFY rank() OVER (ORDER BY count(*) DESC) <= 2",
+}
+
 
 def parts(queries: Queries) -> list[Queries]:
     """A few queries each: a driver of all would be slow."""
@@ -318,6 +362,11 @@ def test_sets(spark: SparkSession, queries: Queries) -> None:
 @pytest.mark.parametrize("queries", quick_first(parts(FIRST)))
 def test_first_rows(spark: SparkSession, queries: Queries) -> None:
     check(spark, queries, changes(7))
+
+
+@pytest.mark.parametrize("queries", quick_first(parts(MEANING)))
+def test_what_is_written_has_its_meaning(spark: SparkSession, queries: Queries) -> None:
+    check(spark, queries, changes(9))
 
 
 @pytest.mark.parametrize("queries", quick_first(parts(OVER)))

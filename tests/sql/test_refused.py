@@ -55,6 +55,22 @@ REFUSED = {
     "SELECT city, grouping(age) AS g FROM people GROUP BY ROLLUP (city)": [
         (1, 14, "SELECT", "GROUPING takes one")
     ],
+    "SELECT who, listagg(note, chr(44)) WITHIN GROUP (ORDER BY note) AS s FROM notes GROUP BY who": [
+        (1, 13, "SELECT", "is not maintained in this form")
+    ],
+    "SELECT percentile(spent, 0.5, day) AS p FROM visits": [
+        (1, 8, "SELECT", "is not maintained in this form")
+    ],
+    "SELECT count() AS n FROM people": [(1, 8, "SELECT", "is not maintained in this form")],
+    "SELECT DISTINCT ON (city) city, id FROM people": [(1, 21, "SELECT", "Spark has no DISTINCT ON.")],
+    "SELECT id FROM people UNION ALL BY NAME SELECT id FROM wages": [(1, 8, "UNION", "BY NAME")],
+    "SELECT * REPLACE (age + 1 AS age) FROM people": [(1, 8, "SELECT", "Spark has no REPLACE of a star.")],
+    "SELECT age FROM people GROUP BY 1.5": [(1, 33, "GROUP BY", "SELECT has no column 1.5.")],
+    "SELECT id FROM people ORDER BY 1.5": [(1, 32, "ORDER BY", "SELECT has no column 1.5.")],
+    "SELECT a FROM people AS p(a, b, c, d, e, f)": [(1, 15, "FROM", "p has 5 columns, and 6 names.")],
+    "WITH a(x, y) AS (SELECT id FROM people) SELECT x FROM a": [
+        (1, 55, "FROM", "a has 1 columns, and 2 names.")
+    ],
     "SELECT (SELECT age FROM people) FROM cities": [(1, 8, "SELECT", "This subquery may have several rows.")],
     "SELECT nofunc(id) FROM people": [(1, 8, "SELECT", "Cannot resolve routine `nofunc`")],
     "SELECT id FROM people, LATERAL VIEW explode(array(1)) t AS x": [(1, 24, "FROM", "")],

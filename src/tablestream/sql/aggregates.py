@@ -10,7 +10,7 @@ from sqlglot import exp
 from tablestream import functions as tf
 from tablestream.functions import AggregateFunction
 from tablestream.sql.context import Context
-from tablestream.sql.parse import is_subquery
+from tablestream.sql.parse import is_subquery, span, tokens
 from tablestream.sql.scope import Scope
 
 #: Functions of one column.
@@ -74,9 +74,12 @@ def aggregates_in(node: exp.Expr) -> Iterator[exp.Expr]:
     if is_subquery(node):
         return
     if isinstance(node, exp.Window):
-        for part in (node.this, *(node.args.get("partition_by") or []), node.args.get("order")):
-            for child in part.iter_expressions() if part is not None else ():
-                yield from aggregates_in(child)
+        function = node.this.this if isinstance(node.this, exp.Filter) else node.this
+        order = node.args.get("order")
+        for part in (*function.iter_expressions(), *(node.args.get("partition_by") or [])):
+            yield from aggregates_in(part)
+        for part in order.expressions if order is not None else ():
+            yield from aggregates_in(part)
         return
     if is_aggregate(node):
         yield node
@@ -126,6 +129,8 @@ class Aggregates:
                 value, self._where(by, condition)
             )
         if isinstance(node, exp.Quantile):
+            if _arguments(node, self.context.text) not in {2, None}:
+                raise self._unknown(node)
             return tf.percentile(
                 self._where(self.scope.plain(node.this), condition), self._number(node, "quantile")
             )
@@ -136,8 +141,13 @@ class Aggregates:
     def _of_one(self, node: exp.Expr, condition: str) -> AggregateFunction:
         name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
         made = _BY_NAME.get(name) or _OF_ONE.get(type(node))
-        argument = node.expressions[0] if name else node.this
-        if made is None or (condition and isinstance(node, _WITH_NULLS)) or len(node.expressions) > 1:
+        argument = next(iter(node.expressions), None) if name else node.this
+        if (
+            made is None
+            or argument is None
+            or (condition and isinstance(node, _WITH_NULLS))
+            or len(node.expressions) > 1
+        ):
             raise self._unknown(node)
         if isinstance(argument, exp.Distinct):
             if not isinstance(node, _SAME_DISTINCT) or len(argument.expressions) != 1:
@@ -160,6 +170,8 @@ class Aggregates:
 
     def _count(self, node: exp.Count, condition: str) -> AggregateFunction:
         given, further = node.this, node.expressions
+        if given is None:
+            raise self._unknown(node)
         if isinstance(given, exp.Star | exp.Literal) and not further:
             return tf.count(f"CASE WHEN {condition} THEN 1 END") if condition else tf.count()
         is_distinct = isinstance(given, exp.Distinct)
@@ -178,7 +190,9 @@ class Aggregates:
         value = given.this if isinstance(given, exp.Order) else given
         if len(order) > 1 or isinstance(value, exp.Distinct):
             raise self._unknown(node)
-        delimiter = separator.name if isinstance(separator, exp.Literal) else ""
+        if separator is not None and not isinstance(separator, exp.Literal):
+            raise self._unknown(node)
+        delimiter = separator.name if separator is not None else ""
         if not order:
             return tf.string_agg(self._where(self.scope.plain(value), condition), delimiter)
         by, down = self.scope.plain(order[0].this), bool(order[0].args.get("desc"))
@@ -200,3 +214,15 @@ class Aggregates:
             "Use one of count, sum, avg, min, max, first, last, collect_list, collect_set, stddev, variance, median,"
             " percentile, mode, bool_and, bool_or, min_by, max_by, string_agg.",
         )
+
+
+def _arguments(node: exp.Expr, text: str) -> int | None:
+    """How many arguments a call has in the text: the parser drops those that it does not know. None: not known."""
+    place = span(node)
+    if place is None:
+        return None
+    depth, commas = 0, 0
+    for token in tokens(text[place[0] : place[1]]):
+        depth += (token.text == "(") - (token.text == ")")
+        commas += token.text == "," and depth == 1
+    return commas + 1

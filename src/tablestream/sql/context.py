@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
+from tablestream.errors import ArgumentError
 from tablestream.sql.handles import Handle
 from tablestream.sql.parse import beginning
 from tablestream.sql.refusals import PartRefusedError, Reasons
@@ -35,6 +36,11 @@ class Result:
 
     def rows(self, alias: str, names: list[str]) -> Rows:
         """The rows under an alias; `names` are those of ``AS t(a, b)``, if there are some."""
+        if len(names) > len(self.columns):
+            raise ArgumentError(
+                f"{alias or 'It'} has {len(self.columns)} columns, and {len(names)} names.",
+                hint="Give it as many names.",
+            )
         shown = [*names, *list(self.columns)[len(names) :]]
         return Rows.of(self.table, alias, list(self.columns.values()), shown)
 

@@ -158,7 +158,7 @@ def _rows_of(node: exp.Expr, context: Context) -> Rows:
             )
         return replace(made().rows(shown or node.name, names), place=beginning(node))
     if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Query):
-        bounds = _bounds(node, shown)
+        bounds = {} if names else _bounds(node, shown)
         return replace(context.result(node.this, bounds=bounds).rows(shown, names), place=beginning(node))
     if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table):
         raise context.refuse(

@@ -72,8 +72,9 @@ class Grouped:
 
 def is_grouped(select: exp.Select) -> bool:
     """Whether a query has groups or aggregates."""
-    having, order = select.args.get("having"), select.args.get("order")
-    nodes = [*select.expressions, *([having.this] if having else []), *(order.expressions if order else [])]
+    having, order, qualify = (select.args.get(one) for one in ("having", "order", "qualify"))
+    nodes = [*select.expressions, *(order.expressions if order else [])]
+    nodes += [one.this for one in (having, qualify) if one]
     return select.args.get("group") is not None or any(True for one in nodes for _ in aggregates_in(one))
 
 
@@ -105,7 +106,7 @@ def groups_of(select: exp.Select, scope: Scope, context: Context) -> tuple[list[
 def _meant(node: exp.Expr, items: Sequence[exp.Expr], scope: Scope, context: Context) -> exp.Expr:
     """The expression that an element of GROUP BY stands for."""
     if isinstance(node, exp.Literal) and not node.is_string:
-        if not 1 <= int(node.name) <= len(items):
+        if not node.name.isdigit() or not 1 <= int(node.name) <= len(items):
             raise context.refuse(
                 node, "GROUP BY", f"SELECT has no column {node.name}.", "Name the expression."
             )

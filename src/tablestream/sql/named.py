@@ -35,7 +35,7 @@ def _lazily(named: exp.CTE, context: Context) -> Callable[[], Result]:
     def made() -> Result:
         result = context.result(named.this)
         names = [one.name for one in named.args["alias"].columns]
-        shown = [*names, *list(result.columns)[len(names) :]]
-        return Result(result.table, dict(zip(shown, result.columns.values(), strict=True)))
+        rows = result.rows(named.alias, names)
+        return Result(result.table, {one.name: one.column for one in rows.visible})
 
     return made

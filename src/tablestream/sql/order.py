@@ -73,7 +73,7 @@ def _ordered_by(
 ) -> str:
     """An element of ORDER BY: a place in SELECT, a column of the result, or an expression."""
     if items and isinstance(node, exp.Literal) and not node.is_string:
-        if not 1 <= int(node.name) <= len(items):
+        if not node.name.isdigit() or not 1 <= int(node.name) <= len(items):
             raise context.refuse(
                 node, "ORDER BY", f"SELECT has no column {node.name}.", "Name the expression."
             )
@@ -82,7 +82,12 @@ def _ordered_by(
         for item, text in zip(items, texts, strict=False):
             if scope.rows.fold(item.name) == scope.rows.fold(node.name):
                 return text
-    return scope.sql(node)
+    named = {
+        scope.same(exp.column(item.name, quoted=True)): f"({text})"
+        for item, text in zip(items, texts, strict=False)
+        if item.named
+    }
+    return replace(scope, made=scope.made | named).sql(node)
 
 
 def _number(node: exp.Expr, clause: str, context: Context) -> int:

@@ -48,10 +48,15 @@ def items_of(select: exp.Select, scope: Scope, context: Context) -> list[Item]:
     for one in select.expressions:
         with context.reasons.part(beginning(one), "SELECT"):
             found += _star(one, scope.rows, context) if one.is_star else [_item(one, scope)]
-    if len(found) == len(context.names):
-        found = [replace(one, name=name) for one, name in zip(found, context.names, strict=True)]
-    _check_names(found, scope, context)
+    _check_names(shown_items(found, context), scope, context)
     return found
+
+
+def shown_items(items: Sequence[Item], context: Context) -> list[Item]:
+    """The columns under the names that another query says, as the first one of a union does."""
+    if len(items) != len(context.names):
+        return list(items)
+    return [replace(one, name=name) for one, name in zip(items, context.names, strict=True)]
 
 
 def _item(node: exp.Expr, scope: Scope) -> Item:
@@ -72,6 +77,11 @@ def _star(node: exp.Expr, rows: Rows, context: Context) -> list[Item]:
     table = node.table if isinstance(node, exp.Column) else ""
     if not isinstance(star, exp.Star):
         raise context.refuse(node, "SELECT", "A star cannot stand here.", "Name the columns.")
+    for part in ("replace", "rename", "ilike"):
+        if star.args.get(part):
+            raise context.refuse(
+                node, "SELECT", f"Spark has no {part.upper()} of a star.", "Name the columns."
+            )
     left_out = {rows.fold(one.name) for one in star.args.get("except_") or star.args.get("except") or []}
     chosen = [
         one

@@ -99,6 +99,11 @@ def trees(tokens: Sequence[Token], text: str) -> list[exp.Expr]:
     return [one for one in found if one is not None]
 
 
+def tokens(text: str) -> list[Token]:
+    """The words and signs of a text."""
+    return list(_SPARK.tokenize(text))
+
+
 def is_subquery(node: exp.Expr) -> bool:
     """Whether an expression is a query, or ``EXISTS`` of one: ``exists`` of an array and a lambda is a function."""
     return isinstance(node, exp.Query) or (isinstance(node, exp.Exists) and isinstance(node.this, exp.Query))

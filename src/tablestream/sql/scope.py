@@ -84,11 +84,11 @@ class Scope:
         return None if found is None else found.column
 
     def same(self, node: exp.Expr) -> str:
-        """A text that equal expressions have."""
+        """A text that equal expressions have. Names within a subquery are its own."""
 
         def resolved(one: exp.Expr) -> exp.Expr:
-            if isinstance(one, exp.Paren):
-                return resolved(one.this)
+            if isinstance(one, exp.Query):
+                return exp.Var(this=one.sql(dialect="spark", comments=False))
             if isinstance(one, exp.Column) and not isinstance(one.this, exp.Star):
                 names = [part.name for part in one.parts]
                 try:
@@ -99,7 +99,7 @@ class Scope:
                     return exp.Var(this=text_of(found, names))
             return one
 
-        return str(node.transform(resolved).sql(dialect="spark", comments=False))
+        return str(_bare(node).transform(resolved).sql(dialect="spark", comments=False))
 
     def _replaced(self, node: exp.Expr) -> str | None:
         if self.made and not isinstance(node, exp.Literal | exp.Identifier):

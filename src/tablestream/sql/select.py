@@ -14,7 +14,7 @@ from tablestream.sql.from_ import from_rows
 from tablestream.sql.grouping_sets import repeated
 from tablestream.sql.groups import always_a_row, grouped, groups_of, is_grouped
 from tablestream.sql.order import limited, unordered
-from tablestream.sql.output import Item, items_of, selected
+from tablestream.sql.output import Item, items_of, selected, shown_items
 from tablestream.sql.parse import beginning
 from tablestream.sql.rows import Rows
 from tablestream.sql.scope import REFUSED, Scope, conjuncts
@@ -54,11 +54,31 @@ def selection(select: exp.Select, context: Context) -> Result:
     rows = with_subqueries([one.node for one in items], rows, scope, context)
     rows, items = ranked(select, rows, items, scope, context)
     texts = _texts(items, scope, context)
+    shown = shown_items(items, context)
     if not select.args.get("distinct"):
         rows = limited(select, rows, items, texts, scope, context)
-        return _result(rows, items, texts, context)
-    result = distinct(_result(rows, items, texts, context), context, select)
+        return _result(rows, shown, texts, context)
+    _check_distinct(select, items, shown, context)
+    result = distinct(_result(rows, shown, texts, context), context, select)
     return first_of(select, result, context)
+
+
+def _check_distinct(
+    select: exp.Select, items: Sequence[Item], shown: Sequence[Item], context: Context
+) -> None:
+    """Refuse DISTINCT ON, and the first rows of DISTINCT under the names of another query."""
+    place = select.args["distinct"].args.get("on")
+    if place is not None:
+        raise context.refuse(
+            place, "SELECT", "Spark has no DISTINCT ON.", "Write ROW_NUMBER() OVER (...) = 1 in QUALIFY."
+        )
+    if select.args.get("order") is not None and list(items) != list(shown):
+        raise context.refuse(
+            select.args["order"],
+            "ORDER BY",
+            "DISTINCT with ORDER BY in a query of a union is not maintained.",
+            "Write it as a subquery in FROM.",
+        )
 
 
 def _check_limit(select: exp.Select, context: Context) -> None:
@@ -70,10 +90,11 @@ def _check_limit(select: exp.Select, context: Context) -> None:
 
 def _groups(select: exp.Select, rows: Rows, scope: Scope, context: Context) -> tuple[Rows, Scope]:
     """Group the rows, and keep the groups for which HAVING holds."""
-    having, order = select.args.get("having"), select.args.get("order")
+    having, order, qualify = (select.args.get(one) for one in ("having", "order", "qualify"))
     conditions = conjuncts(having.this if having else None)
     nodes = [one.unalias() for one in select.expressions] + conditions
     nodes += [one.this for one in order.expressions] if order else []
+    nodes += [qualify.this] if qualify else []
     read, (groups, sets) = rows.table, groups_of(select, scope, context)
     rows = with_subqueries([one.node for one in groups], rows, scope, context)
     numbered = None
@@ -86,21 +107,19 @@ def _groups(select: exp.Select, rows: Rows, scope: Scope, context: Context) -> t
         made = always_a_row(made, read)
     rows, scope = made.rows, made.scope
     scope.clause = "HAVING"
-    scope.aliases = _aliases(select, scope)
+    _note_aliases(select, scope)
     for one in conditions:
         with context.reasons.part(beginning(one), "HAVING"):
             rows = where(rows, one, "HAVING", scope, context)
     return rows, scope
 
 
-def _aliases(select: exp.Select, scope: Scope) -> dict[str, str]:
-    """The aliases of SELECT that HAVING can name: those without subqueries."""
-    found = {}
+def _note_aliases(select: exp.Select, scope: Scope) -> None:
+    """Note the aliases of SELECT that HAVING, and those behind them, can name: those without subqueries."""
     for one in select.expressions:
         if isinstance(one, exp.Alias) and one.this.find(exp.Query, exp.Window) is None:
             with scope.context.reasons.part(beginning(one), "SELECT"):
-                found[scope.rows.fold(one.alias)] = scope.sql(one.this)
-    return found
+                scope.aliases.setdefault(scope.rows.fold(one.alias), scope.sql(one.this))
 
 
 def _texts(items: Sequence[Item], scope: Scope, context: Context) -> list[str]:

@@ -10,9 +10,10 @@ from pyspark.sql import types as T
 from sqlglot import exp
 
 from tablestream import functions as tf
+from tablestream.connectors.json_text import json_sql
 from tablestream.connectors.sink import quoted
 from tablestream.spark.analysis import unlogged
-from tablestream.spark.columns import sql_type
+from tablestream.spark.columns import normalised, sql_type
 from tablestream.sql.context import Context, Result
 from tablestream.sql.handles import empty_rows
 from tablestream.sql.output import Item, selected
@@ -24,6 +25,10 @@ from tablestream.tables import Table
 def combined(query: exp.SetOperation, context: Context) -> Result:
     """Make a table of two queries or more."""
     is_distinct = bool(query.args.get("distinct"))
+    if query.args.get("by_name"):
+        raise context.refuse(
+            query, _word(query), "BY NAME is not maintained.", "Write the columns in the same order."
+        )
     if isinstance(query, exp.Union):
         result, _ = union_all(_results(_operands(query), context), query, context)
         return distinct(result, context, query) if is_distinct else result
@@ -135,9 +140,10 @@ def _key_types(table: Table) -> tuple[str, ...]:
 
 def _by_text(table: Table) -> Table:
     """The table by its key as one text: keys of other tables have other columns."""
-    shown = ", ".join(quoted(one) for one in table.key_columns)
-    name = unique("row_key", table.columns)
-    keyed = table.to_stream().select_key(f"to_json(struct({shown})) AS {name}")
+    schema = table.schema
+    parts = (f"{normalised(quoted(one), schema[one].dataType)} AS {quoted(one)}" for one in table.key_columns)
+    text = json_sql(f"struct({', '.join(parts)})", timeZone="UTC")
+    keyed = table.to_stream().select_key(f"{text} AS {unique('row_key', table.columns)}")
     return keyed.to_table()
 
 

@@ -47,6 +47,11 @@ def subqueries_in(node: exp.Expr) -> Iterator[exp.Expr]:
             yield from subqueries_in(child)
 
 
+def _ins(node: exp.Expr) -> list[exp.In]:
+    """The ``IN`` with subqueries of an expression."""
+    return [one for one in subqueries_in(node) if isinstance(one, exp.In)]
+
+
 def with_subqueries(nodes: Sequence[exp.Expr], rows: Rows, scope: Scope, context: Context) -> Rows:
     """Join the subqueries of expressions; the scope then finds the value of each."""
     for node in nodes:
@@ -63,9 +68,13 @@ def where(rows: Rows, node: exp.Expr, clause: str, scope: Scope, context: Contex
     matched = _matched(node, rows, scope, context)
     if matched is not None:
         return matched
+    before = set(scope.made)
     rows = with_subqueries([node], rows, scope, context)
     scope.clause = clause
     text = scope.sql(node)
+    for one in map(scope.same, _ins(node)):  # here null was as good as false
+        if one not in before:
+            scope.made.pop(one, None)
     return rows if REFUSED in text else replace(rows, table=rows.table.filter(text))
 
 
@@ -145,7 +154,9 @@ def _in(node: exp.In, whole: exp.Expr, rows: Rows, scope: Scope, context: Contex
         raise context.refuse(node, scope.clause, f"IN compares {len(values)} with {len(items)} columns.", "")
     compared = tuple(zip(values, items, strict=True))
     rows, there = mark(replace(found, pairs=(*found.pairs, *compared)), rows, scope)
-    if _is_only_true_matters(node, whole) or _no_nulls(compared, found, rows, scope):
+    equal = [one for one in _ins(whole) if scope.same(one) == scope.same(node)]
+    only_true = all(_is_only_true_matters(one, whole) for one in equal)
+    if only_true or _no_nulls(compared, found, rows, scope):
         return rows, there
     if len(compared) > 1:
         raise context.refuse(

@@ -45,6 +45,8 @@ def ranked(
     if qualify is not None and not windows:
         raise context.refuse(qualify, "QUALIFY", "QUALIFY has no window function.", "Write HAVING or WHERE.")
     made = list(items)
+    if select.args.get("limit") or select.args.get("offset"):  # what is around it bounds what they leave
+        context = replace(context, bounds={})
     if len(windows) == 1 and (bound := _bound(items, qualify, windows, scope, context)) is not None:
         rows, made = _numbered(rows, items, *windows.popitem(), bound, scope, context)
     for same, window in windows.items():
