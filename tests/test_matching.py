@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
 
 import duckdb
 import pytest
@@ -13,6 +14,8 @@ import tablestream as ts
 from tablestream import functions as tf
 from tablestream.errors import ArgumentError, ColumnCollisionError, KeyMismatchError, PlanError
 from tablestream.testing import Driver, frame
+from tablestream.topology.graph import ancestors
+from tablestream.topology.many_to_many import ManyToMany
 from tests.marks import quick_first
 from tests.test_table import refused
 
@@ -62,9 +65,11 @@ def ordered(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return sorted(rows, key=lambda row: [(one is not None, one) for one in row])
 
 
-def assert_as_sql(plans: dict[str, tuple[ts.Table, str]], names: str, seed: int) -> None:
+def assert_as_sql(
+    plans: dict[str, tuple[ts.Table, str]], names: str, seed: int, emit: Literal["every", "final"] = "every"
+) -> None:
     """Run plans over random rows; after each micro-batch their tables are what SQL makes of the inputs."""
-    outputs = [plan.to(ts.to_memory(name), name=name) for name, (plan, _) in plans.items()]
+    outputs = [plan.to(ts.to_memory(name), name=name, emit=emit) for name, (plan, _) in plans.items()]
     driver, database, rng = Driver(*outputs), Database(*names), random.Random(seed)
     for batch in range(3):
         for name in names:
@@ -276,6 +281,69 @@ def test_what_cannot_be_compared(spark: SparkSession, sides: tuple[ts.Table, ts.
         lambda: a.join(b, on="city", right_on=["city", "n"]), KeyMismatchError, "on=", operator="a_b_join"
     )
     refused(lambda: a.join(b, where=lambda one, _: one.n, **by), PlanError, "not boolean", operator="j")
+    refused(lambda: a.join(b, where=lambda *_: True, **by), ArgumentError, "True is not a column")
+
+
+def test_a_key_of_two_columns_is_found_in_any_order(spark: SparkSession) -> None:
+    """And a column that is compared twice is no key of two columns."""
+    keyed = ts.table(frame(spark, "j int, k int, x string"), ["j", "k"], name="a")
+    other = ts.table(frame(spark, "id int, p int, q int"), "id", name="b")
+    made = keyed.join(
+        other, on=["k", "j"], right_on=["p", "q"], how="outer", select=lambda a, b: [a.x, b.p, b.q]
+    )
+    twice = keyed.join(
+        other, on=["j", "k"], right_on=["id", "id"], how="outer", select=lambda a, b: [a.x, b.p]
+    )
+    driver = Driver(
+        *(one.to(ts.to_memory(name), name=name) for name, one in {"made": made, "twice": twice}.items())
+    )
+    driver.pipe("a", [{"j": 1, "k": 2, "x": "one"}, {"j": 3, "k": 3, "x": "three"}])
+    driver.pipe("b", [{"id": 3, "p": 2, "q": 1}, {"id": 1, "p": 1, "q": 2}])
+    driver.run()
+    assert [tuple(row.values())[:-1] for row in rows_of(driver, "made")] == [
+        (None, None, 1, None, 1, 2), (1, 2, 3, "one", 2, 1), (3, 3, None, "three", None, None),
+    ]  # fmt: skip
+    assert [tuple(row.values())[:-1] for row in rows_of(driver, "twice")] == [
+        (None, None, 1, None, 1), (1, 2, None, "one", None), (3, 3, 3, "three", 2),
+    ]  # fmt: skip
+
+
+def test_columns_can_be_compared_that_are_no_names(sides: tuple[ts.Table, ts.Table]) -> None:
+    a, b = sides
+    made = a.join(b, on=F.lower("city"), right_on=F.lower("city"), how="left_semi")
+    sql = "SELECT a.id, a.city, a.n FROM a SEMI JOIN b ON lower(a.city) = lower(b.city)"
+    assert_as_sql({"columns": (made, sql)}, "ab", seed=13)
+
+
+def test_rows_that_are_kept_do_not_count_as_dropped(sides: tuple[ts.Table, ts.Table]) -> None:
+    a, b = sides
+
+    def counts(how: Any) -> set[bool]:
+        select = None if how in {"left_semi", "left_anti"} else both
+        made = a.join(b, on="city", right_on="city", how=how, where=less, select=select)
+        return {one.counts_nulls for one in ancestors(made._node) if isinstance(one, ManyToMany)}
+
+    assert counts("inner") == counts("left_semi") == {True}
+    assert counts("left") == counts("outer") == counts("left_anti") == {False}
+
+
+def test_compat_refuses_what_kafka_streams_has_not(sides: tuple[ts.Table, ts.Table]) -> None:
+    a, b = sides
+    for made in (a.distinct("city"), a.join(b, on="city", right_on="city", how="left_anti")):
+        with pytest.raises(PlanError, match="no distinct"):
+            Driver(made, compat="kafka-streams")
+
+
+def test_keys_that_are_nearly_equal_are_rows_of_a_union(spark: SparkSession) -> None:
+    timed = ts.table(frame(spark, "at timestamp, x double"), ["at", "x"], name="a")
+    named = ts.table(frame(spark, "at timestamp, x double"), "at", name="b")
+    driver = Driver(timed.union(named, row="row"))
+    at = datetime(2024, 1, 1, 0, 0, 0, 1, tzinfo=UTC)
+    driver.pipe("a", [{"at": at.replace(microsecond=two), "x": x} for two in (1, 2) for x in (0.0, -0.0)])
+    driver.run()
+    assert [row.row for row in driver.table()] == [
+        f'{{"at":"2024-01-01T00:00:00.00000{two}Z","x":0.0}}' for two in (1, 2)
+    ]
 
 
 def test_unions_of_tables_with_other_keys_and_distinct_end_as_in_duckdb(
@@ -313,6 +381,7 @@ def test_filtered_aggregates_end_as_in_duckdb(sides: tuple[ts.Table, ts.Table]) 
     ]  # fmt: skip
     assert_as_sql({"filtered": (made, f"SELECT city, {', '.join(parts)} FROM a GROUP BY city")}, "a", 12)
     refused(lambda: tf.first("n").filter("id > 1"), ArgumentError, "first() has no filter")
+    refused(lambda: tf.sum("n").filter("n > 1").filter("n < 3"), ArgumentError, "sum() has a filter already")
     running: Any = tf.sum("n").filter("id > 1")
     refused(
         lambda: a.group_by("city").over("id", x=running, name="w"), ArgumentError, "filtered", operator="w"

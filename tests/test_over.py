@@ -54,6 +54,18 @@ def test_frames_by_rows_and_groups_of_all_rows_end_as_in_duckdb(orders: ts.Table
     assert_as_sql({"share": (share, sql)}, "a", seed=6)
 
 
+def test_final_output_computes_a_partition_once(orders: ts.Table, capsys: pytest.CaptureFixture[str]) -> None:
+    made = orders.group_by("city").over("n", rank=tf.rank(), total=tf.sum("id"))
+    sql = """
+        SELECT id, city, n, rank() OVER (PARTITION BY city ORDER BY n NULLS FIRST),
+        sum(id) OVER (PARTITION BY city ORDER BY n NULLS FIRST) FROM a
+    """
+    for seed in (14, 15):
+        assert_as_sql({"final": (made, sql)}, "a", seed, emit="final")
+    made.explain(emit="final")
+    assert capsys.readouterr().out.count("thin") == 1
+
+
 def test_the_columns_of_window_functions(orders: ts.Table) -> None:
     over = orders.group_by(F.upper("city").alias("town")).over("id", n2=tf.row_number(), mean=tf.avg("n"))
     assert over.name == "a_over"

@@ -119,6 +119,11 @@ class AggregateFunction:
         condition
             A Column or a string. Null counts as false.
 
+        Raises
+        ------
+        ArgumentError
+            It has a filter already, or it is `first` or `last`.
+
         Notes
         -----
         The other rows count as nulls, which these aggregates ignore. So ``first`` and ``last`` have no filter.
@@ -132,6 +137,12 @@ class AggregateFunction:
             raise ArgumentError(
                 f"{self.name}() has no filter: it does not ignore nulls.",
                 hint="Filter the table before it is grouped, or use min_by or max_by.",
+                where=user_line(),
+            )
+        if self.condition is not None:
+            raise ArgumentError(
+                f"{self.name}() has a filter already.",
+                hint="Write both conditions as one, with AND.",
                 where=user_line(),
             )
         return replace(self, condition=_column(condition))
@@ -467,6 +478,11 @@ def lag(column: str | Column, offset: int = 1, default: str | Column | None = No
         How many rows before.
     default
         The value where there is no such row, over this row; a string is a column or SQL. Default: null.
+
+    Raises
+    ------
+    ArgumentError
+        The offset is no whole number, or negative.
 
     Examples
     --------

@@ -42,5 +42,8 @@ def test_a_sum_beyond_64_bits_ends_the_query() -> None:
     assert told("sum", [LARGEST, -LARGEST, LARGEST], [0, 1, 2]) == [LARGEST, 0, LARGEST]
     with pytest.raises(TotalOverflowError, match="column 'total' does not fit bigint"):
         told("sum", [LARGEST, 1], [0, 1])
+    assert (
+        told("sum", [LARGEST, 1, -2], [0, 0, 0]) == [LARGEST - 1] * 3
+    )  # nobody is told the sum of the first two
     with pytest.raises(TotalOverflowError):
         told("sum", [-LARGEST, -LARGEST, -LARGEST], [0, 1, 2])

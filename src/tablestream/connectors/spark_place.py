@@ -48,15 +48,20 @@ def full_path(spark: SparkSession, path: str) -> str | None:
     """
     if _PLAIN.fullmatch(path) and ".." not in path:
         place = Place.of(path)
-        above = _above(spark, spark.conf.get("fs.defaultFS", "") or "", is_relative=place.is_relative)
-        return None if above is None else f"{above}/{place.path.lstrip('/')}"
+        with suppress(LookupError):
+            above = _above(spark, spark.conf.get("fs.defaultFS", "") or "", is_relative=place.is_relative)
+            return f"{above}/{place.path.lstrip('/')}"
+        return None
     return _asked(spark, path)
 
 
-@lru_cache(maxsize=16)
-def _above(spark: SparkSession, default_fs: str, *, is_relative: bool) -> str | None:  # noqa: ARG001 (it decides)
-    """What Spark puts before all plain paths, without a slash at its end."""
-    return _asked(spark, "." if is_relative else "")
+@lru_cache(maxsize=4)
+def _above(spark: SparkSession, default_fs: str, *, is_relative: bool) -> str:  # noqa: ARG001 (it decides)
+    """What Spark puts before all plain paths, without a slash at its end; an error is not remembered."""
+    found = _asked(spark, "." if is_relative else "")
+    if found is None:
+        raise LookupError
+    return found
 
 
 def _asked(spark: SparkSession, path: str) -> str | None:

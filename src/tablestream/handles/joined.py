@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, cast
 
 from tablestream.arguments.kinds import flag
@@ -109,6 +110,8 @@ class Joined(Rekeyed):
             The compared columns have no common type.
         ColumnCollisionError
             Two columns would have the same name, and neither `select` nor `suffixes` resolves it.
+        PlanError
+            `where` is not boolean.
 
         Notes
         -----
@@ -189,7 +192,11 @@ class Joined(Rekeyed):
                 "right_on= needs on=: the columns of this table that they are compared with.",
                 "Give both, as in join(other, on='city', right_on='city').",
             )
-        matching = Matching.of(joining, on or KEY, right_on or KEY, where)
+        matching = Matching.of(
+            joining, KEY if on is None else on, KEY if right_on is None else right_on, where
+        )
+        if how not in {"inner", "left_semi"}:  # the others keep rows without a match
+            matching = replace(matching, counts_nulls=False)
         if how in MATCHED:
             return self._table(matching.matched(exists=how == "left_semi"))
         kind = cast("How", how)

@@ -29,6 +29,7 @@ from tablestream.handles.unions import counted_rows, same_column
 from tablestream.spark.analysis import Analysed, check_condition, folding, is_found
 from tablestream.spark.columns import SparkExpression, schema_of, spark_type
 from tablestream.spark.compared import POINTING, KeySide, common_key
+from tablestream.spark.given_columns import checked_column
 from tablestream.spark.row import LEFT, RIGHT, Given, side_column
 from tablestream.topology.many_to_many import ManyToMany
 from tablestream.topology.nodes import (
@@ -66,6 +67,8 @@ class Matching:
         The same, in the types in which both sides are compared.
     condition
         What must hold of both rows, too, over the columns of `Joining.both`.
+    counts_nulls
+        Whether rows without a value to match by count as dropped.
     """
 
     joining: Joining
@@ -73,6 +76,7 @@ class Matching:
     right_on: tuple[Analysed, ...]
     fields: Fields
     condition: SparkExpression | None
+    counts_nulls: bool = True
 
     @classmethod
     def of(cls, joining: Joining, on: On, right_on: On, where: Condition | None) -> Matching:
@@ -98,7 +102,10 @@ class Matching:
     @property
     def swapped(self) -> Matching:
         """The same without the condition, seen from the right."""
-        return Matching(_swapped(self.joining), self.right_on, self.on, self.fields, None)
+        joining = _swapped(self.joining)
+        order = _key_order(self.on, joining) or range(len(self.fields))
+        on, right_on = (tuple(side[of] for of in order) for side in (self.right_on, self.on))
+        return Matching(joining, on, right_on, tuple(self.fields[of] for of in order), None)
 
     # Results
 
@@ -153,6 +160,7 @@ class Matching:
             on=tuple(one.expression for one in self.on),
             right_on=tuple(one.expression for one in self.right_on),
             foreign=self.fields,
+            counts_nulls=self.counts_nulls,
         )
 
     @cached_property
@@ -273,7 +281,7 @@ def _condition(joining: Joining, where: Condition | None) -> SparkExpression | N
         return None
     check_function(where, "where", 2, hint=_WHERE, operator=joining.at.operator, where=joining.at.where)
     made = where(*joining.rows(Given(joining.spark)))
-    column = F.expr(made) if isinstance(made, str) else made
+    column = F.expr(made) if isinstance(made, str) else checked_column(made)
     (said,) = joining.carried(joining.both(), [column.alias("where")], _WHERE)
     check_condition(said, joining.at)
     return said.expression
@@ -281,6 +289,7 @@ def _condition(joining: Joining, where: Condition | None) -> SparkExpression | N
 
 def _key_order(values: Iterable[Analysed], joining: Joining) -> list[int] | None:
     """Where the columns of the whole right key are among some values of a right row; None: they are something else."""
+    values = list(values)
     fold, key = folding(joining.spark), joining.right.key
     of = {fold(one.expression.text.strip("`")): (number, one) for number, one in enumerate(values)}
     found = [of.get(fold(one.name)) for one in key]
@@ -288,7 +297,7 @@ def _key_order(values: Iterable[Analysed], joining: Joining) -> list[int] | None
     order = [
         one[0] for one in found if one is not None and not is_found(one[1].expression.column, without_key)
     ]
-    return order if len(order) == len(key) == len(of) else None
+    return order if len(order) == len(key) == len(of) == len(values) else None
 
 
 def _null(one: Field) -> SparkExpression:

@@ -169,6 +169,8 @@ class Rekeyed(Relation):
         ------
         ArgumentError
             There is no other table; columns or types differ; `names` are not as many as tables, or two are equal.
+        ColumnCollisionError
+            A column is called as `branch` or `row`.
         MixedPlanError
             The tables belong to different sessions.
 
@@ -235,9 +237,17 @@ class Rekeyed(Relation):
         Table
             Keyed by the columns, with no others.
 
+        Raises
+        ------
+        ArgumentError
+            A column is none, or an expression has no alias.
+        ColumnCollisionError
+            Two columns have the same name.
+
         Notes
         -----
-        It is a group that counts its rows, in two rounds, and emits whenever one of them changes.
+        It is a group that counts its rows, in two rounds, and emits whenever one of them changes. Not with
+        ``compat="kafka-streams"``.
 
         Examples
         --------

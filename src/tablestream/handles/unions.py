@@ -8,8 +8,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.arguments.place import Place
+from tablestream.connectors import sink
+from tablestream.connectors.json_text import json_sql
 from tablestream.errors import ColumnCollisionError
-from tablestream.spark.columns import SparkExpression, quoted
+from tablestream.spark.columns import SparkExpression, normalised, quoted, spark_type
 from tablestream.topology.graph import history_of
 from tablestream.topology.measures import Measure
 from tablestream.topology.nodes import Aggregate, Expression, Field, Fields, Named, Node, Select
@@ -35,8 +37,9 @@ def union_of_rows(tables: Sequence[Node], names: Sequence[str], branch: str, row
     """The rows of tables with the same columns, keyed by the table's name and a text of the row's key."""
     text = T.StringType().json()
     key, columns = (Field(branch, text), Field(row, text)), (*tables[0].key, *tables[0].value)
-    taken = {one.name for one in columns} & {branch, row}
-    if taken or branch == row:
+    names_of = [one.name.lower() for one in columns]
+    taken = {one for one in (branch, row) if one.lower() in names_of}
+    if taken or branch.lower() == row.lower():
         raise at.error(
             ColumnCollisionError,
             f"The result would have a column '{next(iter(taken), row)}' twice.",
@@ -59,7 +62,11 @@ def _branch(table: Node, name: str, key: Fields, columns: Fields, at: Place) -> 
     )
     carried = Select(f"{table.name}/columns", at.where, table.key, value, table, named)
     stream = records(carried, at.where)
-    own = F.to_json(F.struct(*(quoted(one.name) for one in table.key)))
+    shown = ", ".join(
+        f"{normalised(sink.quoted(one.name), spark_type(one))} AS {sink.quoted(one.name)}"
+        for one in table.key
+    )
+    own = F.expr(json_sql(f"struct({shown})", timeZone="UTC"))
     said = f"to_json(struct({', '.join(one.name for one in table.key)}))"
     parts = (
         SparkExpression(F.lit(name), repr(name), frozenset(), harmless=True),
@@ -70,7 +77,7 @@ def _branch(table: Node, name: str, key: Fields, columns: Fields, at: Place) -> 
 
 
 def counted_rows(name: str, where: str, rows: Node, key: Fields, on: Sequence[Expression]) -> Aggregate:
-    """How many rows have each of some values, which are columns called as those of `key`."""
+    """How many rows have each of some values, which are columns called as those of `key`. Not in compat."""
     return Aggregate(
         name=name,
         where=where,
@@ -83,6 +90,7 @@ def counted_rows(name: str, where: str, rows: Node, key: Fields, on: Sequence[Ex
         measures=(Measure("count", None),),
         functions=None,
         keep_empty=False,
+        of_kafka=False,
     )
 
 

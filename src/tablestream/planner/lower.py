@@ -50,6 +50,7 @@ from tablestream.topology.graph import (
 )
 from tablestream.topology.needed import needed_columns
 from tablestream.topology.nodes import Aggregate, Field, Node, Source, Top
+from tablestream.topology.over import Over
 from tablestream.topology.streams import Merge
 
 #: After every declared node: outputs rank last.
@@ -505,7 +506,7 @@ def thinned(drafts: Sequence[Draft], ends: Sequence[End]) -> set[Node]:
     thin: set[Node] = set()
     for draft in drafts:  # those upstream come first
         reads = (read.base for want in draft.inputs for read in want.reads)
-        able = isinstance(draft.base, Aggregate | Top) or not thin.isdisjoint(reads)
+        able = isinstance(draft.base, Aggregate | Top | Over) or not thin.isdisjoint(reads)
         if draft.base is not None and draft.operator.can_be_thin and able and readers.take_last(draft.base):
             thin.add(draft.base)
     return thin

@@ -37,7 +37,13 @@ def many_to_many(lowering: Lowering, node: ManyToMany) -> Made:
         )
         reads = lowering.read(side, rows, side.key, Pointer(on, node.foreign), side=(node, number))
         subscribe = PairSubscribe(
-            Rules.PAIR, keys[number], join_keys, values[number], values[1 - number], tells_target=together
+            Rules.PAIR,
+            keys[number],
+            join_keys,
+            values[number],
+            values[1 - number],
+            tells_target=together,
+            counts_nulls=node.counts_nulls,
         )
         inputs.append(Want(((node.serial,), 2 + number), second, FOREIGN_HASH, f"{name}[{label}]"))
         drafts.append(Draft(node, f"{name}/{label}", firsts[number], subscribe, [reads], (inputs[-1],)))

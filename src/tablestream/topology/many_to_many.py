@@ -17,11 +17,14 @@ class ManyToMany(Join):
         The join value, an expression per column, over a row of the left table, and over one of the right.
     foreign
         Its columns, in the types in which both sides are compared.
+    counts_nulls
+        Whether rows without a join value count as dropped. Otherwise they are rows of the result by another way.
     """
 
     on: tuple[Expression, ...]
     right_on: tuple[Expression, ...]
     foreign: Fields
+    counts_nulls: bool = True
 
     @property
     def parents_on(self) -> tuple[tuple[Expression, ...], tuple[Expression, ...]]:

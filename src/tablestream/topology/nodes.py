@@ -350,6 +350,8 @@ class Aggregate(OneParent):
         The user's own, which run in the workers; their text has their names and version.
     keep_empty
         Whether a group without rows stays.
+    of_kafka
+        Whether Kafka Streams has such groups; compat refuses others.
     """
 
     on: tuple[Expression, ...]
@@ -358,6 +360,7 @@ class Aggregate(OneParent):
     measures: tuple[Measure, ...]
     functions: Expression | None
     keep_empty: bool
+    of_kafka: bool = True
 
     @property
     def foreign(self) -> Fields:

@@ -177,7 +177,7 @@ class ForeignKeySubscribe(HasFinal):
         trace = context.trace(self._trace.name)
         table = TableRows.of(trace, arrived[[SEQ, *trace.spec.schema]])
         moves = self._moves(table, arrived.height)
-        if self.rules is not Rules.LEFT:
+        if self.rejects:
             context.reject(NULL_FOREIGN_KEY, arrived[moves.message[moves.live & ~moves.has]])
         yield Emission(TO_RIGHT, self._messages(moves, arrived))
         if self.rules is Rules.LEFT:

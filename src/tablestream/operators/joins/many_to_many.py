@@ -72,6 +72,8 @@ class PairSubscribe(ForeignKeySubscribe):
     ----------
     tells_target
         Whether the message to a value that a row leaves says to which one the row moves.
+    counts_nulls
+        Whether rows without a join value are counted as dropped.
 
     Notes
     -----
@@ -79,6 +81,11 @@ class PairSubscribe(ForeignKeySubscribe):
     """
 
     tells_target: bool = False
+    counts_nulls: bool = True
+
+    @property
+    def rejects(self) -> bool:
+        return self.counts_nulls
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:
@@ -120,8 +127,9 @@ class ManyToMany(Operator):
     Notes
     -----
     Inputs: the messages of `PairSubscribe` of either side. Output 0: ``_kh``, the left key, the right key as
-    `right_keys`, ``_ts``, ``_live``, ``v0``, ``v1``. Cost: the messages, the other side's rows at their values, and the
-    pairs emitted. Memory: the keys of these rows, and the payload of `FAN_OUT_ROWS` pairs.
+    `right_keys`, ``_ts``, ``_live``, ``v0``, ``v1``. Cost: for each message the other side's rows at its value, also
+    those that the same micro-batch writes, and the pairs emitted. Memory: the keys of these rows, and the payload of
+    `FAN_OUT_ROWS` pairs.
     """
 
     keys: tuple[pl.Schema, pl.Schema]

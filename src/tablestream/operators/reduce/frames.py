@@ -108,7 +108,7 @@ class Use:
         if self.function in {"first_value", "last_value"}:
             at = frames.start if self.function == "first_value" else last
             return _taken(frames, str(self.column), at)
-        return self._running(frames)[pl.Series(last)]
+        return self._running(frames, last)[pl.Series(last)]
 
     def _shifted(self, frames: Frames) -> pl.Series:
         """The value of the row so many rows before or after."""
@@ -121,8 +121,8 @@ class Use:
             return found
         return found.zip_with(pl.Series(there), frames.column(self.default))
 
-    def _running(self, frames: Frames) -> pl.Series:
-        """The aggregate from the first row of the partition up to each row."""
+    def _running(self, frames: Frames, shown: Ints) -> pl.Series:
+        """The aggregate from the first row of the partition up to each row; only those at `shown` have to fit."""
         if self.column is None:
             return pl.Series(frames.number)
         column = frames.column(self.column)
@@ -134,7 +134,7 @@ class Use:
         total = _summed(frames, column.cast(pl.Float64).fill_null(0))
         if self.function == "sum" and column.dtype.is_integer():
             whole = _summed(frames, column.cast(pl.Int64).fill_null(0))
-            if ((whole.cast(pl.Float64) - total).abs() > _FAR).any():
+            if ((whole.cast(pl.Float64) - total).abs() > _FAR)[pl.Series(shown)].any():
                 raise TotalOverflowError(
                     f"A sum in column '{self.name}' does not fit bigint.",
                     hint="Cast the column before it is added up, for instance to double.",
