@@ -23,10 +23,9 @@ def _measured(name: str, spark: SparkSession, task: Task, *, by_sql: bool = Fals
     """Run a query to its end; afterwards compare its final rows with the SQL over the final tables."""
     query, folder = QUERIES[name], Path(task.folder)
     logs = from_folder(spark, folder)
-    if by_sql:
-        result = ts.sql(query.sql, **{kind: logs.whole(kind) for kind in KEYS})
-    else:
-        result = query.result(query.groups(logs))
+    tables = {kind: logs.whole(kind) for kind in KEYS} if by_sql else {}
+    result = ts.sql(query.sql, **tables) if by_sql else query.result(query.groups(logs))
+    assert isinstance(result, ts.Table)
 
     def compare(log: Path) -> tuple[int, int]:
         with opened(folder, KEYS) as database:
