@@ -54,7 +54,6 @@ def orders(directory: Path) -> ChangeLog:
     return log
 
 
-@pytest.mark.smoke
 def test_the_example_runs_goes_on_and_has_what_batch_sql_gives(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
