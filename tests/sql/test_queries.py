@@ -322,11 +322,81 @@ MEANING: Queries = {
     "aggregates in qualify": "SELECT city FROM people GROUP BY city QUALIFY rank() OVER (ORDER BY count(*) DESC) <= 2",
 }
 
+FROM: Queries = {
+    "semi using": (
+        "SELECT id FROM people LEFT SEMI JOIN wages USING (id) WHERE id > 1",
+        "SELECT id FROM people SEMI JOIN wages USING (id) WHERE id > 1",
+    ),
+    "anti using": "SELECT id, age FROM people ANTI JOIN wages USING (id)",
+    "natural anti": (
+        "SELECT id FROM people NATURAL LEFT ANTI JOIN (SELECT who AS id, stars FROM notes)",
+        "SELECT id FROM people NATURAL ANTI JOIN (SELECT who AS id, stars FROM notes WHERE who IS NOT NULL)",
+    ),
+    "first in parentheses": "(SELECT id, age FROM people) ORDER BY age, id LIMIT 2",
+    "first of parentheses": """
+        SELECT n.note FROM ((SELECT id, age FROM people) ORDER BY age, id LIMIT 2) p JOIN notes n ON n.who = p.id
+    """,
+    "union of firsts": """
+        ((SELECT id FROM people UNION ALL SELECT id FROM wages) ORDER BY id LIMIT 3) UNION ALL (SELECT who FROM notes)
+    """,
+    "bound outside of first": """
+        SELECT id FROM (
+            SELECT id, row_number() OVER (ORDER BY age, id) AS r FROM people ORDER BY id DESC LIMIT 2
+        ) WHERE r <= 2
+    """,
+    "in firsts": "SELECT note FROM notes WHERE who IN ((SELECT id FROM people) ORDER BY id LIMIT 2)",
+    "in parentheses": "SELECT a.id, w.wage FROM ((SELECT id, age FROM people) a) JOIN (wages w) ON a.id = w.id",
+    "inner in inner": """
+        SELECT p.id, w.wage FROM people p JOIN cities c JOIN wages w ON c.size = w.id ON p.city = c.city AND p.id <> w.wage
+    """,
+    "nested star": """
+        SELECT note FROM notes WHERE EXISTS (
+            SELECT 1 FROM (SELECT * FROM visits WHERE day > 1) v WHERE v.day = stars AND who = 1
+        )
+    """,
+    "natural self": "SELECT p.id FROM people p NATURAL JOIN people q",
+    "natural columns": "SELECT age, size FROM people NATURAL JOIN cities",
+    "right then full using": """
+        SELECT id, wage, n FROM people RIGHT JOIN wages USING (id)
+        FULL JOIN (SELECT who AS id, count(*) AS n FROM notes WHERE who IS NOT NULL GROUP BY who) v USING (id)
+    """,
+    "full twice using": """
+        SELECT id, age, wage, n FROM people FULL JOIN wages USING (id)
+        FULL JOIN (SELECT who AS id, count(*) AS n FROM notes WHERE who IS NOT NULL GROUP BY who) v USING (id) WHERE id < 5
+    """,
+    "constant before right": """
+        SELECT c.city, p.id FROM people p JOIN wages w ON p.id = w.id AND 1 = 0 RIGHT JOIN cities c ON p.city = c.city
+    """,
+    "join without on": (
+        "SELECT p.id, c.size FROM people p JOIN cities c WHERE p.city = c.city",
+        "SELECT p.id, c.size FROM people p, cities c WHERE p.city = c.city",
+    ),
+    "left of one row": (
+        "SELECT p.id, m.most FROM people p LEFT JOIN (SELECT max(size) AS most FROM cities) m",
+        "SELECT p.id, m.most FROM people p LEFT JOIN (SELECT max(size) AS most FROM cities) m ON true",
+    ),
+    "using more than the key": "SELECT id, wage FROM (SELECT id, id % 3 AS wage FROM people) p JOIN wages USING (id, wage)",
+    "left using more": """
+        SELECT id, wage, w.id AS wid FROM (SELECT id, id % 3 AS wage FROM people) p LEFT JOIN wages w USING (id, wage)
+    """,
+    "using then on": "SELECT id, n.note FROM people JOIN wages USING (id) JOIN notes n ON n.who = id",
+    "without aliases": """
+        SELECT age, wage FROM (SELECT id, age FROM people), (SELECT id AS wid, wage FROM wages) WHERE id = wid
+    """,
+    "left then comma": """
+        SELECT p.id, w.wage FROM people p LEFT JOIN people b ON p.boss = b.id, wages w WHERE w.id = b.id AND b.age > 20
+    """,
+    "on sees what is before": """
+        SELECT v.place, w.wage FROM notes JOIN visits v ON stars = v.day JOIN (SELECT id, wage, 1 AS stars FROM wages) w
+        ON w.id = v.who
+    """,
+}
 
-def parts(queries: Queries) -> list[Queries]:
+
+def parts(queries: Queries, size: int = 8) -> list[Queries]:
     """A few queries each: a driver of all would be slow."""
     names = sorted(queries)
-    return [{name: queries[name] for name in names[at : at + 8]} for at in range(0, len(names), 8)]
+    return [{name: queries[name] for name in names[at : at + size]} for at in range(0, len(names), size)]
 
 
 @pytest.mark.parametrize("queries", quick_first(parts(ONE_TABLE)))
@@ -372,3 +442,8 @@ def test_what_is_written_has_its_meaning(spark: SparkSession, queries: Queries) 
 @pytest.mark.parametrize("queries", quick_first(parts(OVER)))
 def test_window_functions(spark: SparkSession, queries: Queries) -> None:
     check(spark, queries, changes(8))
+
+
+@pytest.mark.parametrize("queries", quick_first(parts(FROM, 12)))
+def test_what_from_reads(spark: SparkSession, queries: Queries) -> None:
+    check(spark, queries, changes(1))

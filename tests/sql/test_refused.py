@@ -94,6 +94,40 @@ REFUSED = {
     "SELECT id FROM people p WHERE age = 1 OR EXISTS (SELECT 1 FROM notes n WHERE n.who = p.id AND n.stars < p.age)": [
         (1, 95, "subquery", "Only equalities can compare")
     ],
+    "SELECT * FROM (SELECT city, boss, age FROM people) PIVOT (sum(age) FOR boss IN (1, 2))": [
+        (1, 15, "FROM", "A subquery's pivot is not maintained.")
+    ],
+    "SELECT * FROM (SELECT city, age FROM people) TABLESAMPLE (10 PERCENT)": [
+        (1, 15, "FROM", "A subquery's sample is not maintained.")
+    ],
+    "SELECT * FROM people JOIN wages USING (id) PIVOT (sum(age) FOR boss IN (1, 2))": [
+        (1, 22, "FROM", "A join's pivot is not maintained.")
+    ],
+    "SELECT id FROM ((SELECT id FROM people) a JOIN (SELECT id AS wid FROM wages) w ON a.id = w.wid)": [
+        (1, 16, "FROM", "Joins in parentheses are not maintained.")
+    ],
+    "SELECT id FROM ((SELECT id, age FROM people) a(age, id)) b": [
+        (1, 17, "query", "The alias of a query in parentheses is not maintained.")
+    ],
+    "(SELECT id FROM people) LIMIT 3": [(1, 25, "LIMIT", "LIMIT without ORDER BY")],
+    "(SELECT id FROM people) SORT BY id": [(1, 1, "query", "The sort of a query in parentheses")],
+    "SELECT p.id FROM people p LEFT JOIN cities c JOIN wages w ON c.size = w.id ON p.city = c.city": [
+        (1, 27, "JOIN", "A join inside another one is only maintained if both are inner joins")
+    ],
+    "SELECT p.id FROM people p JOIN (SELECT * FROM cities) c LEFT JOIN wages w ON c.size = w.id ON p.city = c.city": [
+        (1, 27, "JOIN", "A join inside another one is only maintained if both are inner joins")
+    ],
+    "SELECT p.id FROM people p, notes n RIGHT JOIN wages w ON n.who = w.id WHERE p.id = n.who": [
+        (1, 36, "JOIN", "A comma before RIGHT JOIN leaves open what is joined first.")
+    ],
+    "SELECT id FROM people RIGHT SEMI JOIN wages USING (id)": [(1, 23, "JOIN", "RIGHT SEMI JOIN is not")],
+    "SELECT p.id FROM people p JOIN wages USING (boss)": [
+        (1, 45, "USING", "There is no column boss on one side.")
+    ],
+    "SELECT p.id FROM people p LEFT JOIN wages w": [(1, 37, "ON", "no equality between its two sides")],
+    "WITH a AS (SELECT id FROM nope) SELECT a.id FROM a JOIN a b ON a.id = b.id": [
+        (1, 27, "FROM", "There is no table nope.")
+    ],
 }
 PLACE = re.compile(r"line (\d+), column (\d+) \(([^)]+)\): (.*)")
 

@@ -1,52 +1,19 @@
-"""FROM and WHERE: the inputs are joined in an order that keys allow, and filtered as soon as their columns are there.
-
-Joins are commutative until an outer one comes: inputs that inner joins, commas and equalities in WHERE connect are
-joined together, then the outer join. A condition of WHERE is applied before outer joins where they keep its rows.
-"""
+"""FROM: the tables and subqueries that a query reads, with the columns that it names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sqlglot import exp
 
+from tablestream.sql.conditions import SUBQUERIES, Input
 from tablestream.sql.context import Context
-from tablestream.sql.joins import Equality, Joined, is_one_row, join
-from tablestream.sql.matches import semi_join
-from tablestream.sql.parse import beginning
+from tablestream.sql.joining import joined
+from tablestream.sql.parse import beginning, more_parts, span
 from tablestream.sql.refusals import PartRefusedError
-from tablestream.sql.rows import AmbiguousError, Rows, Visible
-from tablestream.sql.scope import Scope, conjuncts, filtered, own_columns
-from tablestream.streams import Stream
-from tablestream.tables import GlobalTable, Table
-
-_SUBQUERIES = (exp.Subquery, exp.Select)
-
-
-@dataclass(frozen=True)
-class Condition:
-    """A condition of WHERE or ON, and the inputs whose columns it has."""
-
-    node: exp.Expr
-    clause: str
-    sources: frozenset[str]
-
-    @property
-    def is_early(self) -> bool:
-        """Whether it can be applied before all is joined."""
-        return bool(self.sources) and not any(True for _ in self.node.find_all(*_SUBQUERIES))
-
-
-@dataclass(frozen=True)
-class Input:
-    """An input of FROM, and how it joins those before it."""
-
-    rows: Rows
-    how: str
-    on: tuple[exp.Expr, ...]
-    using: tuple[str, ...]
-    node: exp.Expr
+from tablestream.sql.rows import Rows, unique
+from tablestream.sql.scope import conjuncts
 
 
 def from_rows(select: exp.Select, context: Context) -> tuple[Rows, list[exp.Expr]]:
@@ -57,18 +24,8 @@ def from_rows(select: exp.Select, context: Context) -> tuple[Rows, list[exp.Expr
     tuple of Rows and list of Expr
         The rows, and the conditions of WHERE that are not applied yet: those with subqueries or without columns.
     """
-    inputs = _inputs(select, context)
-    every = Rows(inputs[0].rows.table, tuple(one for given in inputs for one in given.rows.visible))
     where = select.args.get("where")
-    conditions = [_condition(one, "WHERE", every) for one in conjuncts(where.this if where else None)]
-    extended = _null_extended(inputs)
-    early = [one for one in conditions if one.is_early and not one.sources & extended]
-    late = [one for one in conditions if one not in early]
-    rows, rest = _joined(inputs, early, every, context)
-    for one in late:
-        if one.is_early:
-            rows = filtered(rows, one.node, "WHERE", context)
-    return rows, [*(one.node for one in rest), *(one.node for one in late if not one.is_early)]
+    return joined(_inputs(select, context), conjuncts(where.this if where else None), context)
 
 
 def _inputs(select: exp.Select, context: Context) -> list[Input]:
@@ -76,15 +33,9 @@ def _inputs(select: exp.Select, context: Context) -> list[Input]:
     begin = select.args.get("from_")
     if begin is None:
         raise context.refuse(select, "FROM", "A query without FROM has nothing to maintain.", "Name a table.")
-    used = _used_names(select)
-    before = len(context.reasons.found)
-    found: list[Input] = []
-    with context.reasons.part(beginning(begin.this), "FROM"):
-        found.append(Input(_pruned(_rows_of(begin.this, context), used), "inner", (), (), begin.this))
-    found += _further(begin.this.args.get("joins") or [], context, used)
-    found += _further(select.args.get("joins") or [], context, used)
-    if len(context.reasons.found) > before and len(found) < 1 + len(select.args.get("joins") or []):
-        raise PartRefusedError(context.reasons.found[before])
+    joins = [*(begin.this.args.get("joins") or []), *(select.args.get("joins") or [])]
+    found = _read([begin.this, *joins], context, _used_names(select))
+    _check_commas(joins, context)
     for one in select.args.get("laterals") or []:
         raise context.refuse(
             one,
@@ -92,85 +43,178 @@ def _inputs(select: exp.Select, context: Context) -> list[Input]:
             "LATERAL VIEW is not maintained.",
             "Use flat_map of the table in Python, and query its result.",
         )
-    seen: set[str] = set()
-    for one in found:
-        twice = one.rows.sources & seen
-        if twice:
-            raise context.refuse(
-                one.node, "FROM", f"Two inputs are called {', '.join(twice)}.", "Give one an alias."
-            )
-        seen |= one.rows.sources
+    return _told_apart(found, context)
+
+
+def _read(nodes: Sequence[exp.Expr], context: Context, used: set[str] | None) -> list[Input]:
+    """Read inputs, and note why each that cannot be read is refused."""
+    found, refused = list[Input](), list[PartRefusedError]()
+    for node in nodes:
+        try:
+            with context.reasons.placed(beginning(node), "FROM"):
+                if isinstance(node, exp.Join):
+                    found += _further(node, context, used)
+                else:
+                    found.append(Input(_pruned(_rows_of(node, context), used)))
+        except PartRefusedError as error:
+            context.reasons.add(error)
+            refused.append(error)
+    if refused:
+        raise refused[0]
     return found
 
 
-def _further(joins: Iterable[exp.Join], context: Context, used: set[str] | None) -> list[Input]:
-    """The inputs that joins bring."""
-    found: list[Input] = []
+def _check_commas(joins: Iterable[exp.Join], context: Context) -> None:
+    """Refuse joins after a comma that systems read in two ways: before the comma, and after it."""
+    has_comma = False
     for one in joins:
-        with context.reasons.part(beginning(one), "JOIN"):
-            found.append(_input(one, context, used))
-        if isinstance(one.this, exp.Table):
-            found += _further(one.this.args.get("joins") or [], context, used)
+        place = span(one)
+        if place is not None and context.text[place[0]] == ",":
+            has_comma = True
+        elif has_comma and (one.side in {"RIGHT", "FULL"} or one.method == "NATURAL"):
+            raise context.refuse(
+                one,
+                "JOIN",
+                f"A comma before {one.side or one.method} JOIN leaves open what is joined first.",
+                "Write JOIN in place of the comma.",
+            )
+
+
+def _told_apart(inputs: Sequence[Input], context: Context) -> list[Input]:
+    """Give subqueries without an alias names of their own, and refuse a name that two inputs have."""
+    taken: set[str] = set().union(*(one.rows.sources for one in inputs))
+    seen, found = set[str](), list[Input]()
+    for one in inputs:
+        rows = one.rows
+        if rows.sources == {""} and len(inputs) > 1:
+            name = unique("subquery", taken, rows.fold)
+            taken.add(name)
+            rows = replace(rows, visible=tuple(replace(column, source=name) for column in rows.visible))
+        twice = rows.sources & seen
+        if twice:
+            said = f"Two inputs are called {', '.join(twice)}."
+            raise context.reasons.at(rows.place, "FROM", said, "Give one an alias.")
+        seen |= rows.sources
+        found.append(replace(one, rows=rows))
     return found
+
+
+def _further(node: exp.Join, context: Context, used: set[str] | None) -> list[Input]:
+    """The input that a join brings, and those that are joined with it before."""
+    given = _input(node, context, used)
+    nested = node.this.args.get("joins") or []
+    if not nested:
+        return [given]
+    if not all(map(_is_inner, (node, *nested))):
+        raise context.refuse(
+            node,
+            "JOIN",
+            "A join inside another one is only maintained if both are inner joins with ON.",
+            "Write the inner one as a subquery.",
+        )
+    found = [replace(given, on=()), *(one for join in nested for one in _further(join, context, used))]
+    return [*found[:-1], replace(found[-1], on=(*found[-1].on, *given.on))]
+
+
+def _is_inner(node: exp.Join) -> bool:
+    is_more = any(node.args.get(part) for part in ("side", "method", "using"))
+    return not is_more and node.kind in {"", "INNER", "CROSS"}
 
 
 def _input(node: exp.Join, context: Context, used: set[str] | None) -> Input:
     """The input that a join brings, and how."""
-    side, kind, method = (node.args.get(name) or "" for name in ("side", "kind", "method"))
-    if method == "ASOF":
-        raise context.refuse(
-            node, "ASOF JOIN", "ASOF JOIN is not maintained here.", "Use as_of= of join in Python."
-        )
-    on = tuple(conjuncts(node.args.get("on")))
+    _check_join(node, context)
+    on = tuple(
+        one
+        for one in conjuncts(node.args.get("on"))
+        if not (isinstance(one, exp.Boolean) and span(one) is None)  # the parser adds `true`
+    )
     for condition in on:
-        if condition.find(*_SUBQUERIES) is not None:
+        if condition.find(*SUBQUERIES) is not None:
             raise context.refuse(
                 condition,
                 "ON",
                 "A subquery in ON is not maintained.",
                 "Write it in WHERE, or join it in FROM.",
             )
-    rows = _rows_of(node.this, context)
-    how = kind.lower() if kind in {"SEMI", "ANTI"} else side.lower() or "inner"
-    if method == "NATURAL":
-        return Input(rows, how, on, ("*",), node)
-    using = tuple(name.name for name in node.args.get("using") or [])
-    return Input(_pruned(rows, used), how, on, using, node)
+    rows = _pruned(_rows_of(node.this, context), used)
+    how = node.kind.lower() if node.kind in {"SEMI", "ANTI"} else node.side.lower() or "inner"
+    using = tuple(node.args.get("using") or [])
+    return Input(rows, how, on, using, is_natural=node.method == "NATURAL")
+
+
+def _check_join(node: exp.Join, context: Context) -> None:
+    """Refuse joins that are none of inner, outer, semi and anti joins."""
+    side, kind, method = node.side, node.kind, node.method
+    if method == "ASOF":
+        raise context.refuse(
+            node, "ASOF JOIN", "ASOF JOIN is not maintained here.", "Use as_of= of join in Python."
+        )
+    is_known = method in {"", "NATURAL"} and kind in {"", "INNER", "CROSS", "OUTER", "SEMI", "ANTI"}
+    is_half = kind in {"SEMI", "ANTI"} and side not in {"", "LEFT"}
+    if not is_known or is_half or (kind == "OUTER" and not side):
+        words = " ".join(one for one in (method, side, kind) if one)
+        raise context.refuse(node, "JOIN", f"{words} JOIN is not maintained.", "")
+    _check_parts(node, "join", ("this", "on", "using", "side", "kind", "method", "hint"), context)
+
+
+def _check_parts(node: exp.Expr, what: str, known: Sequence[str], context: Context) -> None:
+    """Refuse what a part of FROM says beyond what is known."""
+    for part in more_parts(node, known):
+        raise context.refuse(node, "FROM", f"A {what}'s {part} is not maintained.", "")
 
 
 def _rows_of(node: exp.Expr, context: Context) -> Rows:
     """The rows of a table or of a subquery in FROM."""
-    alias = node.args.get("alias")
-    names = [one.name for one in alias.columns] if alias else []
-    shown = alias.name if alias else ""
     if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
-        for part in ("version", "sample", "pivots"):
-            if node.args.get(part):
-                raise context.refuse(node, "FROM", f"A table's {part} is not maintained.", "")
-        if node.args.get("db"):
-            raise context.refuse(
-                node, "FROM", f"There is no table {node.sql('spark')}.", "Name a table without its database."
-            )
-        made = context.tables.get(node.name.lower())
-        if made is None:
-            raise context.refuse(
-                node, "FROM", f"There is no table {node.name}.", f"Tables are: {', '.join(context.tables)}."
-            )
-        return replace(made().rows(shown or node.name, names), place=beginning(node))
-    if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Query):
-        bounds = {} if names else _bounds(node, shown)
-        return replace(context.result(node.this, bounds=bounds).rows(shown, names), place=beginning(node))
-    if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table):
+        return _table(node, context)
+    if not isinstance(node, exp.Subquery):
+        kind = type(node.this if isinstance(node, exp.Table) else node).__name__.upper()
         raise context.refuse(
-            node, "FROM", "Joins in parentheses are not maintained.", "Write them as a subquery."
+            node, "FROM", f"{kind} in FROM is not maintained.", "Name a table or a subquery."
         )
-    kind = type(node.this if isinstance(node, exp.Table) else node).__name__.upper()
-    raise context.refuse(node, "FROM", f"{kind} in FROM is not maintained.", "Name a table or a subquery.")
+    _check_parts(node, "subquery", ("this", "alias", "joins"), context)
+    inside = node.this
+    if isinstance(inside, exp.Table | exp.Subquery):
+        is_named = bool(node.args.get("alias"))
+        if inside.args.get("joins") or (is_named and isinstance(inside, exp.Table)):
+            raise context.refuse(
+                node, "FROM", "Joins in parentheses are not maintained.", "Write them as a subquery."
+            )
+        if not is_named and not more_parts(inside, ("this", "alias", "db", "catalog")):
+            return _rows_of(inside, context)
+    shown, names = _alias(node)
+    result = context.result(inside, bounds={} if names else _bounds(node, shown))
+    return replace(result.rows(shown, names), place=beginning(node))
+
+
+def _table(node: exp.Table, context: Context) -> Rows:
+    """The rows of a table that a query names."""
+    _check_parts(node, "table", ("this", "alias", "db", "catalog", "joins", "hints"), context)
+    if node.args.get("db"):
+        raise context.refuse(
+            node, "FROM", f"There is no table {node.sql('spark')}.", "Name a table without its database."
+        )
+    made = context.tables.get(node.name.lower())
+    if made is None:
+        raise context.refuse(
+            node, "FROM", f"There is no table {node.name}.", f"Tables are: {', '.join(context.tables)}."
+        )
+    shown, names = _alias(node)
+    return replace(made().rows(shown or node.name, names), place=beginning(node))
+
+
+def _alias(node: exp.Expr) -> tuple[str, list[str]]:
+    """The alias of an input, and the names that it gives to columns."""
+    alias = node.args.get("alias")
+    return (alias.name, [one.name for one in alias.columns]) if alias else ("", [])
 
 
 def _bounds(subquery: exp.Subquery, alias: str) -> dict[str, int]:
     """How many rows of a ranking the query around a subquery wants: ``rank <= 3``, by the names of columns."""
-    select = subquery.find_ancestor(exp.Select)
+    select, join = subquery.find_ancestor(exp.Select), subquery.parent
+    if isinstance(join, exp.Join) and join.kind in {"SEMI", "ANTI"}:  # its columns are not there
+        return {}
     where = select.args.get("where") if select is not None else None
     return ranking_bounds(conjuncts(where.this if where else None), alias)
 
@@ -199,9 +243,13 @@ def _is_whole(node: exp.Expr) -> bool:
 
 
 def _used_names(select: exp.Select) -> set[str] | None:
-    """The names in a query, which columns may have; None if a star takes all."""
+    """The names in a query, which columns may have; None if a star or NATURAL JOIN takes all."""
+    if any(one.method == "NATURAL" for one in select.find_all(exp.Join)):
+        return None
     for one in select.find_all(exp.Star):
-        if not isinstance(one.parent, exp.Count) and one.find_ancestor(exp.Exists) is None:
+        around = one.parent
+        is_of_exists = isinstance(around, exp.Select) and isinstance(around.parent, exp.Exists)
+        if not isinstance(around, exp.Count) and not is_of_exists:
             return None
     return {one.name.lower() for one in select.find_all(exp.Identifier)}
 
@@ -210,252 +258,3 @@ def _pruned(rows: Rows, used: set[str] | None) -> Rows:
     if used is None:
         return rows
     return replace(rows, visible=tuple(one for one in rows.visible if one.name.lower() in used))
-
-
-def _condition(node: exp.Expr, clause: str, every: Rows) -> Condition:
-    """A condition with the inputs that it names."""
-    sources = set()
-    for one in own_columns(node):
-        try:
-            found = every.find([part.name for part in one.parts])
-        except AmbiguousError:
-            return Condition(node, clause, frozenset())
-        if found is None:  # a column of the query around this one, or of none
-            return Condition(node, clause, frozenset())
-        sources.add(every.fold(found[0].source))
-    return Condition(node, clause, frozenset(sources))
-
-
-def _null_extended(inputs: Sequence[Input]) -> set[str]:
-    """The inputs whose columns an outer join can make null."""
-    found: set[str] = set()
-    for number, one in enumerate(inputs):
-        if one.how in {"left", "full"}:
-            found |= one.rows.sources
-        if one.how in {"right", "full"}:
-            found |= {name for before in inputs[:number] for name in before.rows.sources}
-    return found
-
-
-def _joined(
-    inputs: Sequence[Input], early: Sequence[Condition], every: Rows, context: Context
-) -> tuple[Rows, list[Condition]]:
-    """Join all inputs, and apply the conditions; return those that remain."""
-    cluster, pool = [inputs[0].rows], list(early)
-    for one in inputs[1:]:
-        if one.how == "inner" and not one.using:
-            cluster.append(one.rows)
-            pool += [_condition(node, "ON", every) for node in one.on]
-            continue
-        left, pool = _cluster(cluster, pool, context)
-        given = one.rows
-        if one.how in {"inner", "right"}:
-            given, pool = _cluster([one.rows], pool, context)
-        cluster = [_outer_join(left, replace(one, rows=given), context)]
-    return _cluster(cluster, pool, context)
-
-
-def _cluster(
-    inputs: Sequence[Rows], pool: Sequence[Condition], context: Context
-) -> tuple[Rows, list[Condition]]:
-    """Join inputs by inner joins; return also the conditions that they do not have the columns for."""
-    found = []
-    rest = list(pool)
-    for rows in inputs:
-        for one in [one for one in rest if one.is_early and one.sources <= rows.sources]:
-            rows = filtered(rows, one.node, one.clause, context)  # noqa: PLW2901 - the same rows, fewer
-            rest.remove(one)
-        found.append(rows)
-    order = _order(found, rest, context)
-    rows, open_rows = order[0], order[1:]
-    while open_rows:
-        following = open_rows.pop(0)
-        between = [one for one in rest if one.is_early and one.sources <= rows.sources | following.sources]
-        rest = [one for one in rest if one not in between]
-        rows = _inner(rows, following, between, context)
-    return rows, rest
-
-
-def _inner(left: Rows, right: Rows, conditions: Sequence[Condition], context: Context) -> Rows:
-    """An inner join; conditions that do not find rows filter them afterwards."""
-    equalities, others = _equalities([one.node for one in conditions], left, right, context)
-    joined = Joined(context, left, right, tuple(equalities))
-    pointers = joined.pointers() or joined.swapped().pointers()
-    if pointers is not None:
-        used = {id(one.node) for one in pointers.values()}
-        others += [one.node for one in equalities if id(one.node) not in used]
-    if not equalities and not is_one_row(left) and not is_one_row(right):
-        raise _unconnected(left, right, context)
-    with context.reasons.placed(right.place, "JOIN"):
-        rows = join(joined, "inner")
-    for node in others:
-        rows = filtered(rows, node, "WHERE", context)
-    return rows
-
-
-def _unconnected(left: Rows, right: Rows, context: Context) -> Exception:
-    names = " and ".join(sorted({one.source for one in right.visible} or {right.table.name}))
-    others = ", ".join(sorted({one.source for one in left.visible} or {left.table.name}))
-    return context.reasons.at(
-        max(left.place, right.place),
-        "FROM",
-        f"No equality connects {names} with {others}.",
-        "Add one to ON or WHERE, such as a.key = b.key: a product of tables is not maintained.",
-    )
-
-
-def _outer_join(left: Rows, given: Input, context: Context) -> Rows:
-    """A join with an input that is not just inner."""
-    right = given.rows
-    on = list(given.on)
-    using = _common(left, right, given)
-    if given.how in {"semi", "anti"}:
-        return semi_join(left, right, on, given.how, context)
-    if given.how == "right":
-        rows = _left_join(right, left, on, using, context)
-        count = len(right.visible)
-        rows = replace(rows, visible=(*rows.visible[count:], *rows.visible[:count]))
-        return _merged(rows, using, keeps="right", left=len(left.visible))
-    if given.how == "full":
-        equalities, others = _equalities(on, left, right, context, using)
-        rows = join(Joined(context, left, right, tuple(equalities), tuple(others)), "outer")
-        return _coalesced(rows, using)
-    if given.how == "inner":
-        equalities, others = _equalities(on, left, right, context, using)
-        joined = Joined(context, left, right, tuple(equalities))
-        rows = join(joined, "inner")
-        pointers = joined.pointers() or joined.swapped().pointers() or {}
-        used = {id(one.node) for one in pointers.values()} or {id(one.node) for one in equalities}
-        for node in [*others, *(one.node for one in equalities if id(one.node) not in used)]:
-            rows = filtered(rows, node, "ON", context)
-    else:
-        rows = _left_join(left, right, on, using, context)
-    return _merged(rows, using, keeps="left", left=len(left.visible))
-
-
-def _left_join(
-    left: Rows, right: Rows, on: Sequence[exp.Expr], using: Sequence[str], context: Context
-) -> Rows:
-    """Keep the left rows. What is said of the right side alone filters it before."""
-    lefts, rights = Scope(left, context, "ON"), Scope(right, context, "ON")
-    mine = [
-        one for one in on if any(own_columns(one)) and rights.can_tell([one]) and not lefts.can_tell([one])
-    ]
-    guards = [one for one in on if one not in mine and lefts.can_tell([one])]
-    for one in mine:
-        right = filtered(right, one, "ON", context)
-    rest = [one for one in on if one not in mine and one not in guards]
-    equalities, others = _equalities(rest, left, right, context, using)
-    joined = Joined(context, left, right, tuple(equalities), tuple(others), tuple(guards))
-    pointers = joined.pointers()
-    if pointers is not None:
-        used = {id(one.node) for one in pointers.values()}
-        others += [one.node for one in equalities if id(one.node) not in used]
-        joined = replace(joined, others=tuple(others))
-    place = beginning(on[0]) if on else 0
-    with context.reasons.placed(place, "ON"):
-        return join(joined, "left")
-
-
-def _equalities(
-    nodes: Sequence[exp.Expr], left: Rows, right: Rows, context: Context, using: Sequence[str] = ()
-) -> tuple[list[Equality], list[exp.Expr]]:
-    """Divide conditions into those that compare both sides for equality, and others."""
-    lefts, rights = Scope(left, context, "ON"), Scope(right, context, "ON")
-    found, others = list[Equality](), list[exp.Expr]()
-    for one in nodes:
-        sides = [(one.left, one.right), (one.right, one.left)] if isinstance(one, exp.EQ) else []
-        pair = next(
-            (
-                (mine, theirs)
-                for mine, theirs in sides
-                if any(own_columns(mine))
-                and any(own_columns(theirs))
-                and lefts.can_tell([mine])
-                and rights.can_tell([theirs])
-            ),
-            None,
-        )
-        if pair is None:
-            others.append(one)
-        else:
-            found.append(Equality(one, *pair))
-    for name in using:
-        column = exp.column(name)
-        found.append(Equality(column, column, column))
-    return found, others
-
-
-def _common(left: Rows, right: Rows, given: Input) -> tuple[str, ...]:
-    """The columns of USING; of NATURAL JOIN those that both sides have."""
-    if given.using != ("*",):
-        return given.using
-    names = {left.fold(one.name) for one in right.visible}
-    return tuple(one.name for one in left.visible if left.fold(one.name) in names)
-
-
-def _merged(rows: Rows, using: Sequence[str], *, keeps: str, left: int) -> Rows:
-    """Show the columns of USING once: those of the side whose rows stay."""
-    if not using:
-        return rows
-    names = {rows.fold(one) for one in using}
-    hidden = range(left, len(rows.visible)) if keeps == "left" else range(left)
-    visible = [
-        replace(one, merged=True) if number in hidden and rows.fold(one.name) in names else one
-        for number, one in enumerate(rows.visible)
-    ]
-    return replace(rows, visible=tuple(visible))
-
-
-def _coalesced(rows: Rows, using: Sequence[str]) -> Rows:
-    """Show the columns of USING of a FULL JOIN once: whichever side has a row."""
-    if not using:
-        return rows
-    made: dict[str, str] = {}
-    merged: list[Visible] = []
-    names = {rows.fold(one) for one in using}
-    for name in using:
-        pair = [one.column for one in rows.visible if rows.fold(one.name) == rows.fold(name)]
-        shown = f"{name}_merged"
-        made[shown] = f"coalesce(`{pair[0]}`, `{pair[-1]}`)"
-        merged.append(Visible("", name, shown))
-    visible = [replace(one, merged=one.merged or rows.fold(one.name) in names) for one in rows.visible]
-    table = rows.table.with_columns(**made)
-    assert isinstance(table, Table)  # noqa: S101 - outer joins are of tables
-    return Rows(table, (*merged, *visible))
-
-
-def _order(inputs: Sequence[Rows], pool: Sequence[Condition], context: Context) -> list[Rows]:
-    """The order in which most joins find the rows of an input by its whole key."""
-    begins = [one for one in inputs if isinstance(one.table, Stream)] or [
-        one for one in inputs if not isinstance(one.table, GlobalTable)
-    ]
-    tried = [_from(begin, inputs, pool, context) for begin in begins or inputs]
-    return max(tried, key=lambda one: one[0])[1]
-
-
-def _from(
-    begin: Rows, inputs: Sequence[Rows], pool: Sequence[Condition], context: Context
-) -> tuple[int, list[Rows]]:
-    """The inputs in the order in which they are found from one of them, and how many by their keys."""
-    order, open_rows, score = [begin], [one for one in inputs if one is not begin], 0
-    while open_rows:
-        known = Rows(begin.table, tuple(one for rows in order for one in rows.visible))
-        ranked = [(_closeness(known, one, pool, context), one) for one in open_rows]
-        best = max(rank for rank, _ in ranked)
-        following = next(one for rank, one in ranked if rank == best)
-        score += 100 * (best == 3) + best
-        order.append(following)
-        open_rows = [one for one in open_rows if one is not following]
-    return score, order
-
-
-def _closeness(known: Rows, rows: Rows, pool: Sequence[Condition], context: Context) -> int:
-    """How an input can be joined: 3 by its key, 2 as one row, 1 by other equalities, 0 not."""
-    nodes = [one.node for one in pool if one.is_early and one.sources <= known.sources | rows.sources]
-    equalities, _ = _equalities(nodes, known, rows, context)
-    if Joined(context, known, rows, tuple(equalities)).pointers() is not None:
-        return 3
-    if is_one_row(rows):
-        return 2
-    return 1 if equalities else 0

@@ -26,6 +26,7 @@ from tablestream.handles.relation import ALL_ROWS
 from tablestream.spark.row import LEFT, RIGHT, Row, side_column
 from tablestream.sql.context import Context
 from tablestream.sql.handles import never_null, with_key_names
+from tablestream.sql.parse import beginning
 from tablestream.sql.rows import Rows, Visible, unique
 from tablestream.sql.scope import Scope
 from tablestream.tables import GlobalTable, Table
@@ -100,6 +101,14 @@ class Joined:
                 found.setdefault(column.column, one)
         keys = self.right.table.key_columns
         return {key: found[key] for key in keys} if set(found) == set(keys) else None
+
+    def found_by(self) -> Sequence[Equality]:
+        """The equalities by which an inner join finds rows: those with the whole key of a side, or all."""
+        for one in (self, self.swapped()):
+            pointers = one.pointers()
+            if pointers is not None and not isinstance(one.left.table, GlobalTable):
+                return list(pointers.values())
+        return self.equalities
 
     def on(self, equalities: Iterable[Equality]) -> list[str]:
         """The left sides of equalities, as methods of tables take them; ``true`` if there are none."""
@@ -265,10 +274,9 @@ def _outer(joined: Joined, pointers: _Pointers, backward: _Pointers) -> Rows:
 def _many_to_many(joined: Joined, how: How) -> Rows:
     """A join on other equalities, keyed by both keys."""
     context = joined.context
-    node = (*joined.others, exp.Null())[0]
     if not joined.equalities:
-        raise context.refuse(
-            node,
+        raise context.reasons.at(
+            beginning(joined.others[0]) if joined.others else joined.right.place,
             "ON",
             "The join has no equality between its two sides.",
             "Add one, as in ON a.day = b.day AND a.at < b.at: rows are found by it.",

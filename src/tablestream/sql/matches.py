@@ -158,10 +158,17 @@ def matching(rows: Rows, found: Related, scope: Scope, context: Context, how: st
     return replace(rows, table=rows.table.join(found.rows.table, **options))  # type: ignore[arg-type]
 
 
-def semi_join(left: Rows, right: Rows, on: Sequence[exp.Expr], how: str, context: Context) -> Rows:
-    """LEFT SEMI JOIN and LEFT ANTI JOIN."""
+def semi_join(
+    left: Rows,
+    right: Rows,
+    on: Sequence[exp.Expr],
+    using: Sequence[tuple[exp.Expr, exp.Expr]],
+    how: str,
+    context: Context,
+) -> Rows:
+    """LEFT SEMI JOIN and LEFT ANTI JOIN; `using` are pairs that are equal besides the conditions of ON."""
     inner, outer = Scope(right, context, "ON"), Scope(left, context, "ON")
-    pairs, others = list[tuple[exp.Expr, exp.Expr]](), list[exp.Expr]()
+    pairs, others = list(using), list[exp.Expr]()
     for one in on:
         pair = paired(one, inner, outer)
         if pair is not None:

@@ -109,6 +109,20 @@ def is_subquery(node: exp.Expr) -> bool:
     return isinstance(node, exp.Query) or (isinstance(node, exp.Exists) and isinstance(node.this, exp.Query))
 
 
+def more_parts(node: exp.Expr, known: Sequence[str]) -> list[str]:
+    """Return the words for what an expression says beyond its known parts, such as the ``limit`` of a subquery."""
+    return [
+        (part.removesuffix("s") if isinstance(given, list) else part).strip("_")
+        for part, given in node.args.items()
+        if given and part not in known
+    ]
+
+
+def is_bare(node: exp.Expr) -> bool:
+    """Whether an expression is a query in parentheses, and nothing is said of them."""
+    return isinstance(node, exp.Subquery) and not more_parts(node, ("this",))
+
+
 def span(node: exp.Expr) -> tuple[int, int] | None:
     """Return where the text of an expression begins and ends, if it is known."""
     if isinstance(node, exp.Column) and all("start" in one.meta for one in node.parts):
@@ -130,6 +144,8 @@ def spliced(node: exp.Expr, text: str, replaced: Callable[[exp.Expr], str | None
     if own is not None:
         return own
     whole, parts = span(node), list[tuple[int, int, str]]()
+    if whole is None and isinstance(node, exp.EQ):  # of USING
+        return " = ".join(spliced(one, text, replaced) for one in (node.left, node.right))
     known = whole is not None and _replacements(node, replaced, parts)
     if whole is None or not known:
         raise UnknownPlaceError(node)

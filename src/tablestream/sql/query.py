@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 
 from sqlglot import exp
@@ -11,7 +12,7 @@ from tablestream.base.calling import user_line
 from tablestream.sql.context import Context, Result
 from tablestream.sql.handles import Handle
 from tablestream.sql.named import with_names
-from tablestream.sql.parse import beginning
+from tablestream.sql.parse import beginning, more_parts
 from tablestream.sql.refusals import Reasons
 from tablestream.sql.select import first_of, selection
 from tablestream.sql.sets import combined
@@ -52,10 +53,23 @@ def from_select(
 def compiled(query: exp.Expr, context: Context) -> Result:
     """Make a table of a query within another one, or of the whole."""
     context = with_names(query, context)
+    if query.args.get("limit") or query.args.get("offset"):  # which rows stay depends on all of them
+        context = replace(context, bounds={})
     if isinstance(query, exp.Subquery):
-        return compiled(query.this, context)
+        return _in_parentheses(query, context)
     if isinstance(query, exp.Select):
         return selection(query, context)
     if isinstance(query, exp.SetOperation):
         return first_of(query, combined(query, context), context)
     raise context.refuse(query, type(query).__name__.upper(), "This is no query that can be maintained.", "")
+
+
+def _in_parentheses(query: exp.Subquery, context: Context) -> Result:
+    """The first rows of a query in parentheses, by what is said behind them."""
+    alias = query.args.get("alias")
+    known = ("this", "with_", "order", "limit", "offset", *([] if alias and alias.columns else ["alias"]))
+    for part in more_parts(query, known):
+        raise context.refuse(
+            query, "query", f"The {part} of a query in parentheses is not maintained.", "Select from it."
+        )
+    return first_of(query, compiled(query.this, context), context)

@@ -17,7 +17,7 @@ from tablestream.spark.columns import normalised, sql_type
 from tablestream.sql.context import Context, Result
 from tablestream.sql.handles import empty_rows
 from tablestream.sql.output import Item, selected
-from tablestream.sql.parse import beginning
+from tablestream.sql.parse import beginning, is_bare
 from tablestream.sql.rows import Rows, unique
 from tablestream.tables import Table
 
@@ -60,10 +60,10 @@ def _operands(query: exp.SetOperation) -> list[exp.Expr]:
     found: list[exp.Expr] = []
     for one in (query.left, query.right):
         bare = one
-        while isinstance(bare, exp.Subquery) and not bare.args.get("alias"):
+        while is_bare(bare):
             bare = bare.this
         is_same = bool(bare.args.get("distinct")) == bool(query.args.get("distinct"))
-        modified = any(bare.args.get(part) for part in ("order", "limit", "with_"))
+        modified = any(bare.args.get(part) for part in ("order", "limit", "offset", "with_"))
         found += _operands(bare) if isinstance(bare, exp.Union) and is_same and not modified else [one]
     return found
 

@@ -27,7 +27,7 @@ from tablestream.sql.handles import never_null
 from tablestream.sql.joins import is_one_row
 from tablestream.sql.matches import Related, grouped_by, keyed_by, looked_up, mark, matching, paired
 from tablestream.sql.named import with_names
-from tablestream.sql.parse import beginning, is_subquery
+from tablestream.sql.parse import beginning, is_bare, is_subquery
 from tablestream.sql.rows import Rows
 from tablestream.sql.scope import REFUSED, Scope
 from tablestream.tables import Table
@@ -97,7 +97,7 @@ def _joined(node: exp.Expr, whole: exp.Expr, rows: Rows, scope: Scope, context: 
 
 
 def _select_of(node: exp.Expr, context: Context) -> exp.Query:
-    while isinstance(node, exp.Subquery):
+    while is_bare(node):
         node = node.this
     if not isinstance(node, exp.Query):
         raise context.refuse(node, "subquery", "This is no query.", "")

@@ -1,0 +1,130 @@
+"""Inner joins: inputs that conditions connect, in an order in which keys find most rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlglot import exp
+
+from tablestream.sql.conditions import Condition
+from tablestream.sql.context import Context
+from tablestream.sql.joins import Equality, Joined, is_one_row, join
+from tablestream.sql.rows import Rows
+from tablestream.sql.scope import Scope, filtered, own_columns
+from tablestream.streams import Stream
+from tablestream.tables import GlobalTable
+
+
+def clustered(
+    inputs: Sequence[Rows], pool: Sequence[Condition], context: Context
+) -> tuple[Rows, list[Condition]]:
+    """Join inputs by inner joins; return also the conditions that they do not have the columns for."""
+    found = []
+    rest = list(pool)
+    for rows in inputs:
+        for one in [one for one in rest if one.is_early and one.sources <= rows.sources]:
+            rows = filtered(rows, one.node, one.clause, context)  # noqa: PLW2901 - the same rows, fewer
+            rest.remove(one)
+        found.append(rows)
+    order = _order(found, rest, context)
+    rows, open_rows = order[0], order[1:]
+    while open_rows:
+        following = open_rows.pop(0)
+        between = [one for one in rest if one.is_early and one.sources <= rows.sources | following.sources]
+        rest = [one for one in rest if one not in between]
+        equal, others = equalities([one.node for one in between], rows, following, context)
+        rows = inner_join(rows, following, equal, others, "WHERE", context)
+    return rows, rest
+
+
+def inner_join(
+    left: Rows,
+    right: Rows,
+    equal: Sequence[Equality],
+    others: Sequence[exp.Expr],
+    clause: str,
+    context: Context,
+) -> Rows:
+    """An inner join; conditions that do not find rows filter them afterwards."""
+    joined = Joined(context, left, right, tuple(equal))
+    if not equal and not is_one_row(left) and not is_one_row(right):
+        raise _unconnected(left, right, context)
+    used = {id(one.node) for one in joined.found_by()}
+    with context.reasons.placed(right.place, "JOIN"):
+        rows = join(joined, "inner")
+    for node in [*others, *(one.node for one in equal if id(one.node) not in used)]:
+        rows = filtered(rows, node, clause, context)
+    return rows
+
+
+def _unconnected(left: Rows, right: Rows, context: Context) -> Exception:
+    names = " and ".join(sorted({one.source for one in right.visible} or {right.table.name}))
+    others = ", ".join(sorted({one.source for one in left.visible} or {left.table.name}))
+    return context.reasons.at(
+        max(left.place, right.place),
+        "FROM",
+        f"No equality connects {names} with {others}.",
+        "Add one to ON or WHERE, such as a.key = b.key: a product of tables is not maintained.",
+    )
+
+
+def equalities(
+    nodes: Sequence[exp.Expr], left: Rows, right: Rows, context: Context
+) -> tuple[list[Equality], list[exp.Expr]]:
+    """Divide conditions into those that compare both sides for equality, and others."""
+    lefts, rights = Scope(left, context, "ON"), Scope(right, context, "ON")
+    found, others = list[Equality](), list[exp.Expr]()
+    for one in nodes:
+        sides = [(one.left, one.right), (one.right, one.left)] if isinstance(one, exp.EQ) else []
+        pair = next(
+            (
+                (mine, theirs)
+                for mine, theirs in sides
+                if any(own_columns(mine))
+                and any(own_columns(theirs))
+                and lefts.can_tell([mine])
+                and rights.can_tell([theirs])
+            ),
+            None,
+        )
+        if pair is None:
+            others.append(one)
+        else:
+            found.append(Equality(one, *pair))
+    return found, others
+
+
+def _order(inputs: Sequence[Rows], pool: Sequence[Condition], context: Context) -> list[Rows]:
+    """The order in which most joins find the rows of an input by its whole key."""
+    begins = [one for one in inputs if isinstance(one.table, Stream)] or [
+        one for one in inputs if not isinstance(one.table, GlobalTable)
+    ]
+    tried = [_from(begin, inputs, pool, context) for begin in begins or inputs]
+    return max(tried, key=lambda one: one[0])[1]
+
+
+def _from(
+    begin: Rows, inputs: Sequence[Rows], pool: Sequence[Condition], context: Context
+) -> tuple[int, list[Rows]]:
+    """The inputs in the order in which they are found from one of them, and how many by their keys."""
+    order, open_rows, score = [begin], [one for one in inputs if one is not begin], 0
+    while open_rows:
+        known = Rows(begin.table, tuple(one for rows in order for one in rows.visible))
+        ranked = [(_closeness(known, one, pool, context), one) for one in open_rows]
+        best = max(rank for rank, _ in ranked)
+        following = next(one for rank, one in ranked if rank == best)
+        score += 100 * (best == 3) + best
+        order.append(following)
+        open_rows = [one for one in open_rows if one is not following]
+    return score, order
+
+
+def _closeness(known: Rows, rows: Rows, pool: Sequence[Condition], context: Context) -> int:
+    """How an input can be joined: 3 by its key, 2 as one row, 1 by other equalities, 0 not."""
+    nodes = [one.node for one in pool if one.is_early and one.sources <= known.sources | rows.sources]
+    equal, _ = equalities(nodes, known, rows, context)
+    if Joined(context, known, rows, tuple(equal)).pointers() is not None:
+        return 3
+    if is_one_row(rows):
+        return 2
+    return 1 if equal else 0
