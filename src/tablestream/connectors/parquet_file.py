@@ -25,7 +25,7 @@ CODECS = {"none": "none", "uncompressed": "none", "snappy": "snappy", "gzip": "g
 #: The rows of a row group. They are gathered: a micro-batch comes as hundreds of small parts.
 _ROWS = 200_000
 
-#: Columns that grow from row to row, or nearly: their differences take a third of the bytes of their values.
+#: Columns that grow from row to row, or nearly: their differences take a quarter of the bytes of their values.
 _GROWING = {TIMESTAMP, f"{ORDER}.time", f"{ORDER}.position"}
 
 

@@ -44,7 +44,7 @@ def full_path(spark: SparkSession, path: str) -> str | None:
     which its Java started. It says the place of what does not exist. The path is given twice for the reason that
     `tablestream.connectors.small_texts.small_lines` has: a single one can make Spark warn with a stack trace.
 
-    Spark's answer is an error, which takes a tenth of a second to come. So it is asked once for all plain paths.
+    Spark's answer is an error, which is slow to come. So it is asked once for all plain paths.
     """
     if _PLAIN.fullmatch(path) and ".." not in path:
         place = Place.of(path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -62,11 +62,7 @@ def _branch(table: Node, name: str, key: Fields, columns: Fields, at: Place) -> 
     )
     carried = Select(f"{table.name}/columns", at.where, table.key, value, table, named)
     stream = records(carried, at.where)
-    shown = ", ".join(
-        f"{normalised(sink.quoted(one.name), spark_type(one))} AS {sink.quoted(one.name)}"
-        for one in table.key
-    )
-    own = F.expr(json_sql(f"struct({shown})", timeZone="UTC"))
+    own = F.expr(key_text((one.name, spark_type(one)) for one in table.key))
     said = f"to_json(struct({', '.join(one.name for one in table.key)}))"
     parts = (
         SparkExpression(F.lit(name), repr(name), frozenset(), harmless=True),
@@ -74,6 +70,13 @@ def _branch(table: Node, name: str, key: Fields, columns: Fields, at: Place) -> 
     )
     by = tuple(Named(one.name, part) for one, part in zip(key, parts, strict=True))
     return SelectKey(f"{stream.name}_select_key", at.where, key, value, stream, by)
+
+
+def key_text(columns: Iterable[tuple[str, T.DataType]]) -> str:
+    """SQL that makes one text of a row's key: equal keys have equal texts, in every session."""
+    named = ((sink.quoted(name), kind) for name, kind in columns)
+    shown = ", ".join(f"{normalised(name, kind)} AS {name}" for name, kind in named)
+    return json_sql(f"struct({shown})", timeZone="UTC")
 
 
 def counted_rows(name: str, where: str, rows: Node, key: Fields, on: Sequence[Expression]) -> Aggregate:

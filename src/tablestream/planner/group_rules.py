@@ -35,12 +35,11 @@ from tablestream.topology.nodes import (
 
 def aggregate(lowering: Lowering, node: Aggregate) -> Made:
     """Aggregate by groups. A table needs two operators, one after the other; a stream needs only the second."""
-    if lowering.options.compat and not node.of_kafka:
-        raise PlanError(
-            "compat='kafka-streams' has no distinct, and no join that asks for a match on columns that are no key.",
-            hint="Omit compat=, or group and join the tables as Kafka Streams does.",
-            operator=lowering.names[node],
-            where=node.where,
+    if not node.of_kafka:
+        lowering.not_of_kafka(
+            node,
+            "distinct, and no join that asks for a match on columns that are no key",
+            "Omit compat=, or group and join the tables as Kafka Streams does.",
         )
     groups = _groups(lowering, node)
     if not node.parent.is_stream:

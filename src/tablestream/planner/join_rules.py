@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import polars as pl
 
-from tablestream.errors import PlanError
 from tablestream.operators.joins.as_of_answer import AsOfAnswer
 from tablestream.operators.joins.as_of_join import OBSERVED, AsOfJoin
 from tablestream.operators.joins.foreign_key_answer import SHARD, ForeignKeyAnswer
@@ -276,14 +275,12 @@ def _spread(lowering: Lowering, node: ForeignKeyJoin | OneToMany) -> int | None:
     """Over how many shards the left rows of one right key are spread; None: they share one."""
     if not isinstance(node, ForeignKeyJoin) or node.spread is None:
         return None
-    if lowering.options.compat:
-        raise PlanError(
-            "compat='kafka-streams' has no spread=: the answers to a right change come in the order of the left keys"
-            " there, and spread over shards they do not.",
-            hint="Omit compat= or spread=.",
-            operator=lowering.names[node],
-            where=node.where,
-        )
+    lowering.not_of_kafka(
+        node,
+        "spread=: the answers to a right change come in the order of the left keys there, and spread over shards"
+        " they do not",
+        "Omit compat= or spread=.",
+    )
     return min(node.spread, lowering.options.shards) if lowering.options.shards > 1 else None
 
 

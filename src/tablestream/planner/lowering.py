@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
+from tablestream.errors import PlanError
 from tablestream.operators.operator import Operator
 from tablestream.operators.reduce.ranking import Order as RowOrder
 from tablestream.planner.physical_plan import Inputs, Output, PlanOptions
@@ -224,6 +225,16 @@ class Lowering:
     place: Callable[[Lowering, Node], Made]
     columns: dict[tuple[Node, int], tuple[bool, ...]]
     made: dict[Node, Made] = field(default_factory=dict)
+
+    def not_of_kafka(self, node: Node, what: str, hint: str = "Omit compat=.") -> None:
+        """Refuse what Kafka Streams lacks, in compat mode."""
+        if self.options.compat:
+            raise PlanError(
+                f"compat='kafka-streams' has no {what}.",
+                hint=hint,
+                operator=self.names[node],
+                where=node.where,
+            )
 
     def produce(self, base: Node) -> int:
         """Place the operators of a base and everything upstream of it; return the round in which its changes appear."""

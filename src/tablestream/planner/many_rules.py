@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tablestream.errors import PlanError
 from tablestream.operators.joins.foreign_key_subscribe import Rules
 from tablestream.operators.joins.many_to_many import ManyToMany as ManyToManyOperator
 from tablestream.operators.joins.many_to_many import PairSubscribe
@@ -16,13 +15,11 @@ from tablestream.topology.many_to_many import ManyToMany
 def many_to_many(lowering: Lowering, node: ManyToMany) -> Made:
     """Send the rows of both sides to their join values, and join them there: two rounds, three operators."""
     name = lowering.names[node]
-    if lowering.options.compat:
-        raise PlanError(
-            "compat='kafka-streams' has no join on columns that are no key of either table.",
-            hint="Omit compat=, or join on a foreign key: give on= the columns that hold the other table's key.",
-            operator=name,
-            where=node.where,
-        )
+    lowering.not_of_kafka(
+        node,
+        "join on columns that are no key of either table",
+        "Omit compat=, or join on a foreign key: give on= the columns that hold the other table's key.",
+    )
     sides = tuple(zip(("left", "right"), node.parents, node.parents_on, strict=True))
     firsts = [1 + lowering.produce(base_of(side)) for side in node.parents]
     second = 1 + max(firsts)

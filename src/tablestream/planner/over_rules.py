@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import polars as pl
 
-from tablestream.errors import PlanError
 from tablestream.operators.reduce.frames import Use
 from tablestream.operators.reduce.over import Over as OverOperator
 from tablestream.operators.reduce.over import Partition
@@ -19,13 +18,7 @@ from tablestream.topology.over import Over
 def over(lowering: Lowering, node: Over) -> Made:
     """Send rows to their partitions, and compute the functions there: two operators, one after the other."""
     name, first = lowering.names[node], 1 + lowering.produce(base_of(node.parent))
-    if lowering.options.compat:
-        raise PlanError(
-            "compat='kafka-streams' has no window functions.",
-            hint="Omit compat=.",
-            operator=name,
-            where=node.where,
-        )
+    lowering.not_of_kafka(node, "window functions")
     rows = Want(((*path_from_base(node.parent), node.serial), 1), first, KEY_HASH, f"{name}[rows]")
     messages = Want(((node.serial,), 2), first + 1, FOREIGN_HASH, f"{name}[partitions]")
     pointer = Pointer(node.on, node.foreign, null_parts=True)

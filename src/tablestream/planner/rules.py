@@ -57,12 +57,11 @@ from tablestream.topology.streams import FlatMap, StreamJoin, ToStream, ToTable
 
 def _source(lowering: Lowering, node: Source) -> Made:
     """A source's records appear before the first round or, if they wait for each other, after it."""
-    if node.bootstrapped and lowering.options.compat:
-        raise PlanError(
-            "compat='kafka-streams' has no bootstrap: Kafka Streams reads a table from its topic alone.",
-            hint="Omit compat= or bootstrap=.",
-            operator=lowering.names[node],
-            where=node.where,
+    if node.bootstrapped:
+        lowering.not_of_kafka(
+            node,
+            "bootstrap: Kafka Streams reads a table from its topic alone",
+            "Omit compat= or bootstrap=.",
         )
     return Made(0 if lowering.options.align is None else 1, Result.computed(node))
 
@@ -190,13 +189,7 @@ def _unheld(lowering: Lowering, node: Captured) -> tuple[int, list[Want], tuple[
 
 def _captured(lowering: Lowering, node: Captured) -> Made:
     """Make whole rows of a connector's changes."""
-    if lowering.options.compat:
-        raise PlanError(
-            "compat='kafka-streams' has no tables that are captured from a database.",
-            hint="Omit compat=.",
-            operator=lowering.names[node],
-            where=node.where,
-        )
+    lowering.not_of_kafka(node, "tables that are captured from a database")
     gate, name = node.transactions, lowering.names[node]
     last, reads, held = _unheld(lowering, node) if gate is None else _held(lowering, node, gate)
     gates = () if gate is None else lowering.made[gate].drafts
@@ -237,13 +230,7 @@ def _flat_map(lowering: Lowering, node: FlatMap) -> Made:
 def _elements(lowering: Lowering, node: FlatMap) -> Made:
     """The elements of a table's arrays."""
     name, number = lowering.names[node], 1 + lowering.produce(base_of(node.parent))
-    if lowering.options.compat:
-        raise PlanError(
-            "compat='kafka-streams' has no flat_map of a table.",
-            hint="Omit compat=, or use to_stream().flat_map(...).",
-            operator=name,
-            where=node.where,
-        )
+    lowering.not_of_kafka(node, "flat_map of a table", "Omit compat=, or use to_stream().flat_map(...).")
     rows = Want(((*path_from_base(node.parent), node.serial), 0), number, KEY_HASH, f"{name}[rows]")
     reads = [lowering.read(node.parent, rows, node.parent.key, latest_only=True)]
     keys, arrays = lowering.key_of(node.parent), lowering.value_of(node.parent)

@@ -10,10 +10,10 @@ from pyspark.sql import types as T
 from sqlglot import exp
 
 from tablestream import functions as tf
-from tablestream.connectors.json_text import json_sql
 from tablestream.connectors.sink import quoted
+from tablestream.handles.unions import key_text
 from tablestream.spark.analysis import unlogged
-from tablestream.spark.columns import normalised, sql_type
+from tablestream.spark.columns import sql_type
 from tablestream.sql.context import Context, Result
 from tablestream.sql.handles import empty_rows
 from tablestream.sql.output import Item, selected
@@ -141,8 +141,7 @@ def _key_types(table: Table) -> tuple[str, ...]:
 def _by_text(table: Table) -> Table:
     """The table by its key as one text: keys of other tables have other columns."""
     schema = table.schema
-    parts = (f"{normalised(quoted(one), schema[one].dataType)} AS {quoted(one)}" for one in table.key_columns)
-    text = json_sql(f"struct({', '.join(parts)})", timeZone="UTC")
+    text = key_text((one, schema[one].dataType) for one in table.key_columns)
     keyed = table.to_stream().select_key(f"{text} AS {unique('row_key', table.columns)}")
     return keyed.to_table()
 
