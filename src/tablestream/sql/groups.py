@@ -72,10 +72,15 @@ class Grouped:
 
 def is_grouped(select: exp.Select) -> bool:
     """Whether a query has groups or aggregates."""
+    has_any = any(True for one in aggregating(select) for _ in aggregates_in(one))
+    return select.args.get("group") is not None or has_any
+
+
+def aggregating(select: exp.Select) -> list[exp.Expr]:
+    """The expressions that can have aggregates."""
     having, order, qualify = (select.args.get(one) for one in ("having", "order", "qualify"))
-    nodes = [*select.expressions, *(order.expressions if order else [])]
-    nodes += [one.this for one in (having, qualify) if one]
-    return select.args.get("group") is not None or any(True for one in nodes for _ in aggregates_in(one))
+    found = [one.unalias() for one in select.expressions] + ([having.this] if having else [])
+    return found + (order.expressions if order else []) + ([qualify.this] if qualify else [])
 
 
 def groups_of(select: exp.Select, scope: Scope, context: Context) -> tuple[list[Group], list[frozenset[int]]]:

@@ -93,8 +93,7 @@ class Rows:
 
     def of_column(self, node: exp.Expr) -> Visible | None:
         """The column that an expression is, if it is nothing else."""
-        while isinstance(node, exp.Paren):
-            node = node.this
+        node = node.unnest()
         if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
             return None
         names = [one.name for one in node.parts]

@@ -99,7 +99,7 @@ class Scope:
                     return exp.Var(this=text_of(found, names))
             return one
 
-        return str(_bare(node).transform(resolved).sql(dialect="spark", comments=False))
+        return str(node.unnest().transform(resolved).sql(dialect="spark", comments=False))
 
     def _replaced(self, node: exp.Expr) -> str | None:
         if self.made and not isinstance(node, exp.Literal | exp.Identifier):
@@ -211,7 +211,7 @@ def conjuncts(node: exp.Expr | None) -> list[exp.Expr]:
     """The conditions that ``AND`` joins, and those that every branch of an ``OR`` has."""
     if node is None:
         return []
-    node = _bare(node)
+    node = node.unnest()
     if isinstance(node, exp.And):
         return [*conjuncts(node.left), *conjuncts(node.right)]
     return [node, *_in_every_branch(node)] if isinstance(node, exp.Or) else [node]
@@ -224,11 +224,5 @@ def _in_every_branch(node: exp.Or) -> list[exp.Expr]:
 
 
 def _branches(node: exp.Expr) -> list[exp.Expr]:
-    node = _bare(node)
+    node = node.unnest()
     return [*_branches(node.left), *_branches(node.right)] if isinstance(node, exp.Or) else [node]
-
-
-def _bare(node: exp.Expr) -> exp.Expr:
-    while isinstance(node, exp.Paren):
-        node = node.this
-    return node

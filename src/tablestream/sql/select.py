@@ -12,7 +12,7 @@ from tablestream.errors import TablestreamError
 from tablestream.sql.context import Context, Result
 from tablestream.sql.from_ import from_rows
 from tablestream.sql.grouping_sets import repeated
-from tablestream.sql.groups import always_a_row, grouped, groups_of, is_grouped
+from tablestream.sql.groups import aggregating, always_a_row, grouped, groups_of, is_grouped
 from tablestream.sql.order import limited, unordered
 from tablestream.sql.output import Item, items_of, selected, shown_items
 from tablestream.sql.parse import beginning
@@ -90,11 +90,8 @@ def _check_limit(select: exp.Select, context: Context) -> None:
 
 def _groups(select: exp.Select, rows: Rows, scope: Scope, context: Context) -> tuple[Rows, Scope]:
     """Group the rows, and keep the groups for which HAVING holds."""
-    having, order, qualify = (select.args.get(one) for one in ("having", "order", "qualify"))
+    having = select.args.get("having")
     conditions = conjuncts(having.this if having else None)
-    nodes = [one.unalias() for one in select.expressions] + conditions
-    nodes += [one.this for one in order.expressions] if order else []
-    nodes += [qualify.this] if qualify else []
     read, (groups, sets) = rows.table, groups_of(select, scope, context)
     rows = with_subqueries([one.node for one in groups], rows, scope, context)
     numbered = None
@@ -102,7 +99,7 @@ def _groups(select: exp.Select, rows: Rows, scope: Scope, context: Context) -> t
         rows, names, numbered = repeated(rows, [one.node for one in groups], sets, scope, context)
         groups = [replace(one, repeated=name) for one, name in zip(groups, names, strict=True)]
         scope.rows = rows
-    made = grouped(rows, groups, nodes, scope, context, numbered)
+    made = grouped(rows, groups, aggregating(select), scope, context, numbered)
     if not groups and not isinstance(read, Stream):
         made = always_a_row(made, read)
     rows, scope = made.rows, made.scope

@@ -262,9 +262,7 @@ def _aggregate(query: exp.Select, rows: Rows, scope: Scope, context: Context) ->
 def _matched(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Rows | None:
     """A condition that is ``[NOT] EXISTS`` with more than equalities: a semi or anti join."""
     is_negated = isinstance(node, exp.Not)
-    exists = node.this if is_negated else node
-    while isinstance(exists, exp.Paren):
-        exists = exists.this
+    exists = (node.this if is_negated else node).unnest()
     if not isinstance(exists, exp.Exists) or not is_subquery(exists):
         return None
     found = _related(_select_of(exists.this, context), scope, context)
