@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,11 @@ from typer.testing import CliRunner
 import tablestream as ts
 from tablestream import functions as tf
 from tablestream.cli import app
-from tablestream.cli import state as state_command
 from tablestream.cli.exit_codes import ExitCode
+from tablestream.errors import ArgumentError
 from tablestream.planner.catalogue import decode
-from tablestream.spark import stored_state
+from tablestream.spark import state_reader, stored_state
+from tablestream.spark.stored_key import GivenKey
 from tablestream.spark.stored_state import StoredState
 from tests.spark.change_logs import START, ChangeLog, run
 
@@ -100,7 +102,7 @@ def test_without_a_table_the_tables_are_listed_with_their_sizes(checkpoint: Path
 
 def test_a_number_of_a_key_is_read_with_all_its_digits(spark: SparkSession) -> None:
     text = '{"k": 1234567890123456.7891}'
-    (value,) = state_command._values(spark, text, {"k": 1.0}, [T.StructField("k", T.DecimalType(20, 4))])
+    (value,) = GivenKey({"k": 1.0}, text).literals(spark, [T.StructField("k", T.DecimalType(20, 4))])
     assert spark.range(1).select(value).collect()[0][0] == Decimal("1234567890123456.7891")
 
 
@@ -109,17 +111,53 @@ def test_a_number_of_a_key_is_read_with_all_its_digits(spark: SparkSession) -> N
 )
 def test_a_time_of_a_key_is_read_as_the_hint_says_and_as_rows_show_it(spark: SparkSession, text: str) -> None:
     key = {"k": text}
-    (value,) = state_command._values(spark, json.dumps(key), key, [T.StructField("k", T.TimestampType())])
-    assert spark.range(1).select(value.cast("string")).collect()[0][0] == "2024-01-02 09:00:00"
+    for given in (GivenKey(key, json.dumps(key)), GivenKey(key)):
+        (value,) = given.literals(spark, [T.StructField("k", T.TimestampType())])
+        assert spark.range(1).select(value.cast("string")).collect()[0][0] == "2024-01-02 09:00:00"
 
 
+@pytest.mark.parametrize(
+    ("kind", "fits", "others"),
+    [
+        (T.IntegerType(), [7, "7", None, 7.0], [7.5, "7.5", 1 << 40, b"7", object(), {"a": 1}]),
+        (T.DecimalType(20, 4), [7, Decimal("1234567890123456.7891"), "0.5", 0.25], [Decimal("0.00001"), "x"]),
+        (T.FloatType(), [0.1, 7, float("nan")], ["x"]),
+        (T.StringType(), ["", "a"], [b"a", date(2024, 1, 2), [1]]),
+        (T.DateType(), [date(2024, 1, 2), "2024-01-02"], [datetime(2024, 1, 2, 3), 7, "yesterday evening"]),
+        (T.TimestampType(), [datetime(2024, 1, 2, 3), datetime(2024, 1, 2, 3, tzinfo=UTC)], ["9"]),
+        (T.BinaryType(), [b"a"], [7.5]),
+    ],
+)
+def test_a_value_of_a_key_is_refused_if_it_is_another_one_in_the_column_s_type(
+    spark: SparkSession, kind: T.DataType, fits: list[Any], others: list[Any]
+) -> None:
+    field = T.StructField("k", kind)
+    for value in fits:
+        (found,) = GivenKey({"k": value}).literals(spark, [field])
+        assert (spark.range(1).select(found).collect()[0][0] is None) == (value is None)
+    for value in others:
+        with pytest.raises(ArgumentError, match="The value of the key column k is not of its type"):
+            GivenKey({"k": value}).literals(spark, [field])
+
+
+@pytest.fixture
+def by_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail if the rows of a key are looked for in all shards."""
+
+    def everywhere(*_: object) -> None:
+        pytest.fail("all partitions were opened")
+
+    monkeypatch.setattr(state_reader, "_rows", everywhere)
+
+
+@pytest.mark.usefixtures("by_shard")
 def test_one_key_s_row(checkpoint: Path) -> None:
     (a,) = keyed(checkpoint, "rows", {"k": "a"})
     assert (a["k"], a["n"], a["x"], a["_timestamp"]) == ("a", 9, 4.5, "2023-11-14T22:13:29.000000Z")
     (before,) = keyed(checkpoint, "rows", {"k": "a"}, "--batch-id", "0")
     assert before["n"] == 0
     assert keyed(checkpoint, "rows", {"k": "b"}) == []  # deleted
-    assert keyed(checkpoint, "rows", {"k": "z"}) == []
+    assert keyed(checkpoint, "rows", {"k": "c"}) != []
     assert "rows: 1 row\n" in said(checkpoint, "rows", "--key", '{"k": "a"}')
     assert [one["x"] for one in keyed(checkpoint, "kept", {"n": 3, "k": "d"})] == [1.5]
     assert [one["x"] for one in keyed(checkpoint, "small", {"k": "h"})] == [3.5]
@@ -131,6 +169,13 @@ def test_one_key_s_row(checkpoint: Path) -> None:
     assert [one["n"] for one in keyed(checkpoint, "versions", {"k": "a"}, *as_of)] == [0]
 
 
+def test_a_key_without_a_row_is_no_error(checkpoint: Path) -> None:
+    """Its shard may have nothing at all: then the other partitions are looked at."""
+    for key in "xyz":
+        assert keyed(checkpoint, "rows", {"k": key}) == []
+
+
+@pytest.mark.usefixtures("by_shard")
 def test_null_is_the_key_of_a_group_and_of_no_other_table(checkpoint: Path) -> None:
     (group,) = keyed(checkpoint, "sizes", {"size": None})
     assert (group["size"], group["count"]) == (None, 3)

@@ -253,7 +253,7 @@ class Engine:
             self._between(work.number, inbox)
         return [self._ending(ending, inbox) for ending in self.plan.endings]
 
-    def read(self, name: str, as_of: int | None = None) -> list[StoredRow]:
+    def read(self, name: str, as_of: int | None = None, hashed: int | None = None) -> list[StoredRow]:
         """Read a table from the state, as one does who has nothing but that."""
         stores = [store for store in self.stores.values() if store.tables]
         table = decode(unseal(stores[0].tables or "", "tables")).by_name[name]
@@ -263,7 +263,7 @@ class Engine:
         found = []
         for shard in shards:
             state = ShardState(self.stores[table.round, shard], NoCache(), table.traces, table.fingerprint)
-            for frame in table.frames(state, _types, as_of):
+            for frame in table.frames(state, _types, as_of, hashed):
                 found += [
                     StoredRow(_parts(row, "_k"), _value(row["v"]), row[TS], row.get(FROM), row.get(TO))
                     for row in frame.to_dicts()

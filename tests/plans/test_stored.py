@@ -98,7 +98,23 @@ def check(nodes: Sequence[Node], *, compat: bool = False, seed: int = 0) -> int:
             # A row that a join made has a time of its own, which its last change need not have.
             got, wanted = ({key: row[:1] for key, row in rows.items()} for rows in (got, wanted))
         assert got == wanted, name
+        check_places(engine, name)
     return len(tables)
+
+
+def check_places(engine: Engine, name: str) -> None:
+    """Hold the rows of a table to what the hash of a key says: their shard, and which rows are read for it."""
+    table = decode(engine.plan.rounds[0].tables).by_name[name]
+    hashes = set()
+    for (number, shard), store in engine.stores.items():
+        if number == table.round:
+            state = ShardState(store, NoCache(), table.traces, table.fingerprint)
+            here = state.trace(table.traces[0].name).scan()[table.traces[0].hash]
+            hashes |= set(here.to_list())
+            if not table.copied and table.copies is None:
+                assert set(here.reinterpret(signed=False) % engine.shards) <= {shard}, name
+    of_keys = [row for hashed in hashes for row in engine.read(name, hashed=hashed)]
+    assert sorted(map(repr, of_keys)) == sorted(map(repr, engine.read(name))), name
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tablestream.errors import (
     NotVersionedError,
     StateError,
 )
-from tablestream.spark import local_spark
+from tablestream.spark import local_spark, state_reader
 from tests.cli.programs import done as program_done
 from tests.spark.change_logs import ALL, START, ChangeLog, run
 from tests.spark.test_types import COLUMNS, KEYS, VALUES, canonical, shown, stream
@@ -197,7 +197,9 @@ def test_values_of_all_types_survive(spark: SparkSession, tmp_path: Path) -> Non
     )
 
 
-def test_keys_of_all_types_survive(spark: SparkSession, tmp_path: Path) -> None:
+def test_keys_of_all_types_survive_and_are_found(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As parts of one key; types with few values repeat them."""
     most = max(map(len, KEYS.values()))
     values = [tuple(kind[n % len(kind)] for kind in KEYS.values()) for n in range(most)]
@@ -209,7 +211,49 @@ def test_keys_of_all_types_survive(spark: SparkSession, tmp_path: Path) -> None:
     read = ts.read_state(spark, tmp_path / "checkpoint", "kept")
     assert [one.dataType for one in read.schema][:-2] == [frame.schema[name].dataType for name in names]
     wanted = {canonical(row): n for n, row in enumerate(values)}
-    assert {canonical(tuple(row)[:-2]): row["id"] for row in read.collect()} == wanted
+    rows_read = read.collect()
+    assert {canonical(tuple(row)[:-2]): row["id"] for row in rows_read} == wanted
+    monkeypatch.setattr(state_reader, "_rows", None)  # which looks for a key in all partitions
+    for row in rows_read[::3]:
+        key = {name: row[name] for name in names}
+        (found,) = ts.read_state(spark, tmp_path / "checkpoint", "kept", key=key).collect()
+        assert repr(found) == repr(row)
+
+
+def tasks(spark: SparkSession, group: str) -> list[int]:
+    """The number of tasks of each stage that ran for a group of jobs."""
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [job for number in tracker.getJobIdsForGroup(group) if (job := tracker.getJobInfo(number))]
+    stages = [tracker.getStageInfo(one) for job in jobs for one in job.stageIds]
+    return [one.numTasks for one in stages if one is not None]
+
+
+def test_a_key_is_read_from_the_partition_of_its_shard(query: Query) -> None:
+    spark, keys = query.spark, [f"k{number}" for number in range(30)]
+    query.log.add([at("T", key, 1, number) for number, key in enumerate(keys)], [at("T", "k7", 5, 70)])
+    table = query.table("T", "table", history="1 hour")
+    spark.conf.set("spark.sql.shuffle.partitions", "8")
+    try:
+        query.run(table, table.select("v", name="flat").materialize(name="kept"), shards=8)
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", "2")
+    whole = dict(query.read("kept", "k", "v"))
+    spark.sparkContext.setJobGroup("one key", "")
+    try:
+        for key in keys[::5]:
+            assert query.read("kept", "k", "v", key=key) == [(key, whole[key])]
+        assert query.read("table", "v", "valid_from", key={"k": "k7"}) == [(7, 1), (70, 5)]
+        early = datetime.fromtimestamp(START + 3, UTC)
+        assert query.read("table", "v", key="k7", as_of=early) == [(7,)]
+        assert query.read("kept", "v", key="k7", batch_id=0) == [(7,)]
+        assert max(tasks(spark, "one key")) <= 2  # Spark gives the rows that a frame holds to all cores
+        query.read("kept")
+        assert max(tasks(spark, "one key")) >= 8
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", "")
+    for wrong in ({"v": 1}, {}, {"k": "a", "v": 1}):
+        with pytest.raises(ArgumentError, match="The key of 'kept' has the columns k, not"):
+            query.read("kept", key=wrong)
 
 
 def test_a_key_that_is_compared_as_another_type_has_its_own(query: Query) -> None:

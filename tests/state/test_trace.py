@@ -244,7 +244,14 @@ def test_a_lookup_in_a_run_of_many_chunks_reads_those_that_can_hold_the_key() ->
     fill(state.trace("left"), 500)
     assert len(state.trace("left").runs[0].chunks) > 9
     before = store.reads
-    assert len(versions(state.trace("left").lookup(keys(["k7"])))) == 1
+    found = state.trace("left").lookup(keys(["k7"]))
+    assert len(versions(found)) == 1
+    assert store.reads - before <= 2
+    before = store.reads
+    (hashed,) = set(found["_kh"])
+    rows = pl.concat(state.trace("left").frames(hashed))
+    assert "k7" in rows["_k0"]
+    assert set(rows["_kh"]) == {hashed}
     assert store.reads - before <= 2
 
 

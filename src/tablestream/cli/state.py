@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import polars as pl
 import typer
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
 from rich.text import Text
 
 from tablestream.cli.display import console, print_rows
@@ -18,21 +16,20 @@ from tablestream.cli.failures import clear_errors
 from tablestream.cli.options import ROWS_FOR_PEOPLE, Checkpoint, Debug, Json
 from tablestream.cli.reading import json_lines, polars_rows
 from tablestream.cli.sessions import session_is_given, sessions
-from tablestream.connectors.json_text import json_read_options
 from tablestream.connectors.place import Place
-from tablestream.connectors.sink import quoted
 from tablestream.connectors.small_texts import json_object
 from tablestream.errors import ArgumentError
 from tablestream.pictures.figures import size
 from tablestream.planner import catalogue
-from tablestream.spark.state_reader import read_state, read_stored
+from tablestream.spark.state_reader import read_state
 from tablestream.spark.state_tables import StateSummary, TableSize, summary
+from tablestream.spark.stored_key import GivenKey
 from tablestream.state import manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 
 def state(
@@ -67,8 +64,7 @@ def state(
 ) -> None:
     """List the tables in the state of a query, or print the rows of one. The query may be running."""
     with clear_errors(debug=debug, as_json=as_json):
-        if key is not None:
-            _parsed_key(key)
+        wanted = None if key is None else _parsed_key(key)
         if table is None and (key is not None or as_of is not None):
             raise ArgumentError("--key and --as-of need a table.", hint="Name it after the checkpoint.")
         place = _checked(checkpoint)
@@ -76,10 +72,7 @@ def state(
             if table is None:
                 _print_tables(checkpoint, summary(session(), place, batch_id), as_json=as_json)
                 return
-            if key is None:
-                rows = read_state(session(), place, table, batch_id, as_of)
-            else:
-                rows = _read_key(session(), place, table, key, batch_id, as_of)
+            rows = read_state(session(), place, table, batch_id, as_of, wanted)
             if as_json:
                 _print_lines(rows, table, limit)
             else:
@@ -196,7 +189,7 @@ def _print_rows(rows: DataFrame, table: str, limit: int) -> None:
     print_rows(console(), f"{table}: {more}", found.head(limit))
 
 
-def _parsed_key(text: str) -> dict[str, Any]:
+def _parsed_key(text: str) -> GivenKey:
     """Return the key that a text has as a JSON object.
 
     Raises
@@ -210,57 +203,4 @@ def _parsed_key(text: str) -> dict[str, Any]:
             f"--key {text} is not a JSON object.",
             hint='Write it as \'{"ticker": "A"}\', with the quotes of your shell.',
         )
-    return found
-
-
-def _read_key(
-    spark: SparkSession,
-    checkpoint: str,
-    table: str,
-    text: str,
-    batch_id: int | None = None,
-    as_of: str | None = None,
-) -> DataFrame:
-    """Return the rows of a key, a JSON object, as `read_state` does: one row, or the versions of a versioned table.
-
-    Raises
-    ------
-    ArgumentError
-        The key has other columns, or a value does not fit its column's type; or as `read_state`.
-
-    Notes
-    -----
-    A part of a key may be null in groups and in outer foreign-key joins. Other tables drop such records.
-    """
-    key = _parsed_key(text)
-    stored, rows = read_stored(spark, checkpoint, table, batch_id, as_of)
-    names = [one.name for one in stored.key]
-    if sorted(key) != sorted(names):
-        raise ArgumentError(
-            f"The key of '{table}' has the columns {', '.join(names)}, not {', '.join(key) or 'none'}.",
-            hint=f"Write it as {json.dumps(dict.fromkeys(names, '...'))}.",
-        )
-    for name, value in zip(names, _values(spark, text, key, rows.schema.fields[: len(names)]), strict=True):
-        rows = rows.where(F.col(quoted(name)).eqNullSafe(value))
-    return rows
-
-
-def _values(
-    spark: SparkSession, text: str, key: Mapping[str, Any], fields: Sequence[T.StructField]
-) -> list[Column]:
-    """Return the values of a key as Spark's literals, in the order of its columns.
-
-    Spark reads the user's own text, since a float of Python's has fewer digits than a decimal. It reads a value that
-    does not fit its column's type as null.
-    """
-    row = F.from_json(F.lit(text), T.StructType([*fields]), json_read_options())
-    values = [row[field.name] for field in fields]
-    (nulls,) = spark.sql("VALUES (1)").select(*(value.isNull() for value in values)).collect()
-    for field, is_null in zip(fields, nulls, strict=True):
-        if is_null and key[field.name] is not None:
-            kind = field.dataType.simpleString()
-            raise ArgumentError(
-                f"The value of the key column {field.name} is not of its type, {kind}.",
-                hint="Give a value of that type, or null; times as text, such as 2024-01-02T09:00:00Z.",
-            )
-    return values
+    return GivenKey(found, text)

@@ -80,7 +80,14 @@ class StoredTable:
     ranks: Ranks | None = None
     copies: Copies | None = None
 
-    def frames(self, state: ShardState, types: Types, as_of_us: int | None = None) -> Iterator[pl.DataFrame]:
+    @property
+    def hashed_key(self) -> Fields:
+        """The columns of the key whose hash its rows are stored by: of first rows the key without the rank."""
+        return self.stored_key[: len(self.traces[0].key)]
+
+    def frames(
+        self, state: ShardState, types: Types, as_of_us: int | None = None, hashed: int | None = None
+    ) -> Iterator[pl.DataFrame]:
         """Yield the rows of a shard in frames of bounded size.
 
         Parameters
@@ -91,6 +98,8 @@ class StoredTable:
             Gives the Polars dtypes of columns.
         as_of_us
             For a versioned table, the time as of which to read its rows. None: all versions in the history.
+        hashed
+            Only the rows whose key has this hash.
 
         Yields
         ------
@@ -99,9 +108,9 @@ class StoredTable:
         """
         operator = self._computing(types)
         if operator is None:
-            stored = state.trace(self.traces[0].name).frames()
+            stored = state.trace(self.traces[0].name).frames(hashed)
         else:
-            stored = operator.recalled(lambda name: state.trace(f"{self.operator}/{name}"))
+            stored = operator.recalled(lambda name: state.trace(f"{self.operator}/{name}"), hashed)
         ranked = self.ranks is not None and self.ranks.ranked
         names = (*self.traces[0].key, *((RANK,) if ranked else ()))
         keys = zip(names, key_columns(len(self.key)), strict=True)

@@ -238,6 +238,11 @@ def shard_names(shards: int) -> tuple[int, ...]:
     return tuple(names[place] for place in range(shards))
 
 
+def partition_of(shard: int, partitions: int) -> int:
+    """Return the partition to which Spark sends a shard."""
+    return _spark_hash(shard) % partitions
+
+
 def _spark_hash(number: int) -> int:
     """Spark's ``hash`` of an int: Murmur3, 32 bits, seed 42."""
     mixed = (number * 0xCC9E2D51) & _BITS_32

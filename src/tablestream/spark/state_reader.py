@@ -22,6 +22,8 @@ from tablestream.errors import ArgumentError
 from tablestream.planner.catalogue import StoredTable
 from tablestream.spark import blobs
 from tablestream.spark.relocation import check_place
+from tablestream.spark.row_frames import frame_of
+from tablestream.spark.stored_key import KeyRows
 from tablestream.spark.stored_rows import StoredRows, check_history, chosen, moment_of, shown
 from tablestream.spark.stored_state import StoredState, store_of
 from tablestream.spark.unpacking import by_batches
@@ -33,6 +35,7 @@ def read_state(
     table: str,
     batch_id: int | None = None,
     as_of: str | datetime | None = None,
+    key: Any = None,
 ) -> DataFrame:
     """Read a table from the state of a query: its rows now, or after an earlier micro-batch.
 
@@ -55,6 +58,10 @@ def read_state(
     as_of
         For a versioned table: read the rows that were valid at this time, a datetime or a string that Spark casts
         to a timestamp in the session's time zone. None: all versions that were valid at any time in the history.
+    key
+        Read only the row of this key, or the versions of a versioned table: a mapping of all key columns to their
+        values, such as ``{"ticker": "A"}``, or the value of the only one. A part may be None; a struct is a tuple.
+        None: all rows.
 
     Returns
     -------
@@ -66,7 +73,7 @@ def read_state(
     ------
     ArgumentError
         There is no such table, or the state does not have its rows; `as_of` is not a time, or a time before the
-        history.
+        history; `key` has other columns, or a value does not fit its column's type.
     NotVersionedError
         `as_of` is given, and the table is not versioned.
     ColumnCollisionError
@@ -82,15 +89,19 @@ def read_state(
     Cost: Spark's ``statestore`` source reads all state of one round; only the table's part is decoded, one shard
     per task. A task needs memory for the table's compressed chunks in its shard.
 
+    With `key`, one partition of the state is opened, the one with the key's shard, and the rows are read at once: the
+    frame holds them. Under Spark Connect all partitions are opened, and one shard is decoded.
+
     Examples
     --------
     >>> import tablestream as ts
     >>> tickers = ts.read_state(spark, "out/checkpoint", "tickers")  # doctest: +SKIP
+    >>> one = ts.read_state(spark, "out/checkpoint", "tickers", key="A")  # doctest: +SKIP
     >>> noon = ts.read_state(spark, "out/checkpoint", "prices", as_of="2024-01-02 12:00")  # doctest: +SKIP
     """
     check_session(spark)
     _check_kinds(checkpoint, table, batch_id)
-    _, rows = read_stored(spark, checkpoint, table, whole(batch_id), as_of)
+    _, rows = read_stored(spark, checkpoint, table, whole(batch_id), as_of, key)
     return rows
 
 
@@ -100,6 +111,7 @@ def read_stored(
     table: str,
     batch_id: int | None,
     as_of: str | datetime | None,
+    key: Any = None,
 ) -> tuple[StoredTable, DataFrame]:
     """Return a table in the state, and its rows as `read_state` does; it raises the same errors."""
     path = checked_path(checkpoint, "the checkpoint")
@@ -107,26 +119,42 @@ def read_stored(
     check_place(spark, path)
     state = StoredState.of(spark, path, batch_id)
     found = chosen(state.tables(), table)
-    return found, _rows(state, found, _time(state, found, as_of))
+    moment_us = None if as_of is None else moment_of(state.spark, found, as_of)
+    if key is not None:
+        return found, _rows_of_key(KeyRows.of(state, found, key), moment_us)
+    if moment_us is not None:
+        heads = [bytes(row.data) for row in state.manifests(found.round).collect()]
+        check_history(state.spark, found, moment_us, heads)
+    return found, _rows(state, found, moment_us)
 
 
-def _time(state: StoredState, table: StoredTable, as_of: str | datetime | None) -> int | None:
-    """Return a time in microseconds since 1970; raise as `read_state` if the table's history does not have it."""
-    if as_of is None:
-        return None
-    moment_us = moment_of(state.spark, table, as_of)
-    heads = [bytes(row.data) for row in state.manifests(table.round).collect()]
-    check_history(state.spark, table, moment_us, heads)
-    return moment_us
+def _rows_of_key(wanted: KeyRows, as_of_us: int | None) -> DataFrame:
+    """Return the rows of a key as users see them. All partitions are looked at where that of its shard is unknown."""
+    state, table, shard = wanted.state, wanted.table, wanted.shard
+    manifest = None if shard is None else wanted.manifest(shard)
+    if as_of_us is not None:
+        heads = (
+            [row.data for row in state.manifests(table.round).collect()] if manifest is None else [manifest]
+        )
+        check_history(state.spark, table, as_of_us, map(bytes, heads))
+    if shard is None or manifest is None:
+        return wanted.only(_rows(state, table, as_of_us, shard))
+    stored = StoredRows.of_table(table, as_of_us)
+    rows = frame_of(state.spark, wanted.record_batches(shard, manifest, stored), stored.schema)
+    return wanted.only(rows.select(*shown(state.spark, table)))
 
 
-def _rows(state: StoredState, table: StoredTable, as_of_us: int | None) -> DataFrame:
-    """Return the rows of a table as users see them."""
+def _rows(
+    state: StoredState, table: StoredTable, as_of_us: int | None, shard: int | None = None
+) -> DataFrame:
+    """Return the rows of a table as users see them, or those in a shard."""
     stored = StoredRows.of_table(table, as_of_us)
     of_table = F.col("trace").isin([spec.number for spec in table.traces])
     heads = state.manifests(table.round).unionByName(state.shards(table.round))
     parts = heads.unionByName(state.chunks(table.round).where(of_table))
-    if table.copied:
+    if shard is not None:
+        parts = parts.where(F.col(blobs.SHARD) == shard)
+    elif table.copied:
         any_shard = heads.select(F.min(blobs.SHARD)).first()
         parts = parts.where(F.col(blobs.SHARD) == F.lit(any_shard[0] if any_shard else None))
     read = by_batches(lambda batches: stored.of(store_of(batches)))

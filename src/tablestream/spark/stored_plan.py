@@ -14,7 +14,7 @@ from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.spark.relocation import check_place
 
 #: The directory in the checkpoint.
-_PLAN = "tablestream"
+PLAN_TEXT = "tablestream"
 #: What decides the value of a cast or of a part of a time, and whether a failed cast is null.
 _EVALUATING = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled")
 #: Names of UTC: a server's default is often Etc/UTC where a user writes UTC.
@@ -35,7 +35,7 @@ def check_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> bool
     CheckpointMovedError
         The checkpoint was copied or moved.
     """
-    stored = documents(spark, f"{checkpoint}/{_PLAN}", "part-*")
+    stored = documents(spark, f"{checkpoint}/{PLAN_TEXT}", "part-*")
     if not stored:
         return False
     check_place(spark, checkpoint)
@@ -53,7 +53,7 @@ def store_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> None
     waits for outputs, which the shards compare.
     """
     facts = {"value": plan.text, "session": json.dumps(_evaluation(spark))}
-    write_line(spark, f"{checkpoint}/{_PLAN}", json.dumps(facts), mode="overwrite")
+    write_line(spark, f"{checkpoint}/{PLAN_TEXT}", json.dumps(facts), mode="overwrite")
 
 
 def _evaluation(spark: SparkSession) -> dict[str, str]:

@@ -56,11 +56,11 @@ class StoredRows:
         layout = _layout(table)
         return cls(table, as_of_us, layout.opened(0), T.StructType(layout.in_frame(0)))
 
-    def of(self, store: MemoryStore) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a shard, a bounded number at a time."""
+    def of(self, store: MemoryStore, hashed: int | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a shard, or those whose key has a hash, a bounded number at a time."""
         state = ShardState(store, MemoryCache(), self.table.traces, self.table.fingerprint)
         kinds = {one.name: one.type for one in self.opened.fields}
-        for frame in self.table.frames(state, polars_types, self.as_of_us):
+        for frame in self.table.frames(state, polars_types, self.as_of_us, hashed):
             for rows, part in self.opened.record_batches(frame):
                 yield wide(kinds, rows, part)
 

@@ -18,13 +18,16 @@ from tablestream.errors import StateError
 from tablestream.planner.catalogue import StoredTables, decode
 from tablestream.spark import blobs
 from tablestream.spark.births import stored_births
-from tablestream.spark.store import TABLES, variables
+from tablestream.spark.store import PLAN, TABLES, variables
+from tablestream.spark.stored_plan import PLAN_TEXT
 from tablestream.state.births import Births, shard_gone
 from tablestream.state.sealed import unseal
 from tablestream.state.shard import manifest_missing
 from tablestream.state.store import MemoryStore
 
 _MANIFEST = re.compile(variables(0)[0].replace("0", r"(\d+)"))
+#: A fact of each round in the text of a plan.
+_SHARDS = re.compile(r"^round \d+\nshards: (\d+)$", re.MULTILINE)
 #: The place of a chunk; null for a manifest.
 PLACE = {"trace": "int", "run": "bigint", "chunk": "int"}
 
@@ -136,6 +139,20 @@ class StoredState:
             hint="Wait until records have arrived.",
             where=user_line(),
         )
+
+    def shards_of_plan(self) -> int | None:
+        """Return the number of shards, which the text of the plan has; None if it is lost or does not say it.
+
+        A query that Spark's own ``writeStream`` started has the text only in its state.
+        """
+        texts = [one["value"] for one in documents(self.spark, self.checkpoint, f"{PLAN_TEXT}/part-*")]
+        if not texts:
+            trace, run, chunk = PLAN
+            here = (F.col("trace") == trace) & (F.col("run") == run) & (F.col("chunk") == chunk)
+            row = self.chunks(min(self.operators)).where(here).select("data").first()
+            texts = [] if row is None else [bytes(row[0]).decode(errors="replace")]
+        found = _SHARDS.search(texts[0]) if texts else None
+        return None if found is None else int(found[1])
 
     def _read(self, work: int, variable: str) -> DataFrame:
         reader = self.spark.read.format("statestore").option("operatorId", self.operators[work])

@@ -373,8 +373,14 @@ class Trace:
         for index, chunk in enumerate(run.chunks):
             yield Piece(chunk.min_hash, chunk.max_hash, partial(self._storage.read, run, index))
 
-    def frames(self) -> Iterator[pl.DataFrame]:
-        """Yield all live rows, together sorted by hash; needs memory for one chunk of each run."""
+    def frames(self, hashed: int | None = None) -> Iterator[pl.DataFrame]:
+        """Yield all live rows, together sorted by hash, or those of one hash; needs memory for one chunk of each run.
+
+        Chunks whose range excludes the hash are not read.
+        """
+        if hashed is not None:
+            yield self.between(hashed, hashed)
+            return
         sources = [list(self._pieces(run)) for run in reversed(self._runs)]
         yield from merge(sources, self.spec, drop_tombstones=True)
 

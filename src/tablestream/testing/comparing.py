@@ -12,10 +12,11 @@ from pyspark.sql import types as T
 
 from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
+from tablestream.spark.row_frames import frame_of_table
 from tablestream.testing.notation import Cells, cell, shown
 from tablestream.testing.plain import in_utc, plain_text
 from tablestream.testing.rows import Rows
-from tablestream.testing.values import GivenRows, frame_of_table, named, typed
+from tablestream.testing.values import GivenRows, named, typed
 
 _WIDTH = 80
 _SAME, _EXPECTED, _ACTUAL = "  ", "- ", "+ "

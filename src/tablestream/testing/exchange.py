@@ -6,7 +6,7 @@ Only expressions are evaluated by Spark, in small batch jobs.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,11 +20,11 @@ from tablestream.runtime.rounds import METRICS, NOTICES, Round
 from tablestream.spark import blobs
 from tablestream.spark.exchange import Batches, Observations
 from tablestream.spark.round_worker import RoundWorker, Settings
+from tablestream.spark.row_frames import frame_of
 from tablestream.spark.types import arrow_type
 from tablestream.spark.unpacking import OutputUnpacker
 from tablestream.state.cache import ChunkCache, MemoryCache
 from tablestream.state.store import MemoryStore
-from tablestream.testing.values import frame_of_table
 
 Place = tuple[int, int]
 """A round, and a shard in it."""
@@ -192,12 +192,6 @@ class InProcess:
         self.ports = set(changes[blobs.PORT].to_pylist())
         numbered = replace(unpacker, micro_batch=self.number)
         return frame_of(self.spark, numbered(changes.to_batches()), schema)
-
-
-def frame_of(spark: SparkSession, batches: Iterable[pa.RecordBatch], schema: T.StructType) -> DataFrame:
-    """Return record batches as a batch frame."""
-    kinds = pa.schema([(one.name, arrow_type(one.dataType, one.name)) for one in schema])
-    return frame_of_table(spark, pa.Table.from_batches(list(batches), kinds), schema)
 
 
 def _by_shard(stream: list[pa.RecordBatch]) -> dict[int, list[pd.DataFrame]]:

@@ -16,8 +16,9 @@ from pyspark.sql import types as T
 from tablestream.connectors.sink import literal, quoted
 from tablestream.errors import ArgumentError, PlanError
 from tablestream.spark.columns import sql_type
+from tablestream.spark.row_frames import frame_of_table
 from tablestream.spark.sources import SourceFrame, frame_of_source
-from tablestream.testing.values import GivenRows, frame_of_table, named, typed
+from tablestream.testing.values import GivenRows, named, typed
 from tablestream.topology.nodes import Source
 
 _ARRIVAL, _FILE = "__arrival", "_metadata"

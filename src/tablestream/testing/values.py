@@ -130,11 +130,6 @@ def _evaluated(
     return [read[f"v{at}"] for at in range(len(kinds))]
 
 
-def frame_of_table(spark: SparkSession, table: pa.Table, schema: T.StructType) -> DataFrame:
-    """Return an Arrow table as a batch frame. PySpark cannot convert one without rows that has nested columns."""
-    return spark.createDataFrame(table, schema) if table.num_rows else spark.createDataFrame([], schema)
-
-
 def _frame(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: T.StructType) -> DataFrame:
     """Return rows as a batch frame. Texts go by Arrow: Spark then evaluates them without a job."""
     are_texts = all(one is None or type(one) is str for row in rows for one in row)

@@ -126,15 +126,17 @@ class Aggregate(OneResult):
         context.trace(self._groups.name).insert(answer.kept.with_columns(**state))
         return Emission(0, answer.emitted.with_columns(pl.when(LIVE).then(values).alias("v0")))
 
-    def recalled(self, trace: Callable[[str], Trace]) -> Iterator[pl.DataFrame]:
+    def recalled(self, trace: Callable[[str], Trace], hashed: int | None = None) -> Iterator[pl.DataFrame]:
         """Yield the remembered groups: ``_fh``, group key, ``_ts`` and ``v``, in frames of bounded size.
 
         Parameters
         ----------
         trace
             Returns a trace that the operator declared, by name.
+        hashed
+            Only the groups of this hash.
         """
-        for groups in trace(self._groups.name).frames():
+        for groups in trace(self._groups.name).frames(hashed):
             columns: dict[int, pl.Series] = {}
             for number, function in self._totals:
                 base = [groups[f"a{number}_{name}"] for name in function.state]

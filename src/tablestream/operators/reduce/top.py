@@ -143,7 +143,7 @@ class Top(OfGroups):
         last = changes.select(pl.struct(_GROUP, NUMBER).is_last_distinct()).to_series()
         return changes.filter(last | ~changes[LIVE] if self.thin else last)
 
-    def recalled(self, trace: Callable[[str], Trace]) -> Iterator[pl.DataFrame]:
+    def recalled(self, trace: Callable[[str], Trace], hashed: int | None = None) -> Iterator[pl.DataFrame]:
         """Read the ranks from the state, in frames of bounded size: ``_fh``, group key, `RANK`, ``_ts``, ``v``.
 
         The time is that of the group's last change: what is stored has no time of a rank.
@@ -152,8 +152,10 @@ class Top(OfGroups):
         ----------
         trace
             Returns a trace that the operator declared, by name.
+        hashed
+            Only the groups of this hash.
         """
-        for groups in trace(self._groups.name).frames():
+        for groups in trace(self._groups.name).frames(hashed):
             rows, group = self._rows.recalled(groups, trace)[self.order]
             order = np.argsort(group, kind="stable")
             place = np.arange(len(order)) - run_start(starts(group[order]))
