@@ -86,6 +86,9 @@ def calls(spark: SparkSession, tmp_path: Path) -> Calls:
         "read_state spark": lambda one: ts.read_state(one, tmp_path, "t"),
         "read_state checkpoint": lambda one: ts.read_state(spark, one, "t"),
         "read_state table": lambda one: ts.read_state(spark, tmp_path, one),
+        "verify spark": lambda one: ts.verify(one, tmp_path),
+        "verify checkpoint": lambda one: ts.verify(spark, one),
+        "verify batch_id": lambda one: ts.verify(spark, tmp_path, batch_id=one),
         "read_state batch_id": lambda one: ts.read_state(spark, tmp_path, "t", batch_id=one),
         "start name": lambda one: ts.start(
             flights.to(ts.to_memory("kinds")), checkpoint=tmp_path / "checkpoint", name=one
@@ -266,6 +269,9 @@ BAD: dict[str, list[Any]] = {
     "read_state spark": [None, 3, "x"],
     "read_state checkpoint": [None, 3, b"x", "", "a\0b"],
     "read_state table": [None, 3, ["x"]],
+    "verify spark": [None, 3, "x"],
+    "verify checkpoint": [None, 3, b"x", "", "a\0b"],
+    "verify batch_id": ["x", True, 1.5],
     "read_state batch_id": ["x", True, 1.5],
     "start name": [3, ["x"], " "],
 }

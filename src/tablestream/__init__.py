@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from tablestream.spark.runner import OutputRequest, diagram, plan_text, start
     from tablestream.spark.session import configure
     from tablestream.spark.state_reader import read_state
+    from tablestream.spark.verification import Verification, verify
     from tablestream.sql.call import sql
     from tablestream.sql.file import sql_file
     from tablestream.streams import Stream
@@ -82,6 +83,7 @@ __all__ = [
     "Stream",
     "Table",
     "Timeline",
+    "Verification",
     "as_of",
     "avro",
     "configure",
@@ -112,6 +114,7 @@ __all__ = [
     "to_kafka",
     "to_memory",
     "to_postgres",
+    "verify",
     "with_origin",
 ]
 __version__ = "0.1.0"
@@ -148,6 +151,7 @@ _DEFINED_IN = {
     "tablestream.spark.runner": ("OutputRequest", "diagram", "plan_text", "start"),
     "tablestream.spark.session": ("configure",),
     "tablestream.spark.state_reader": ("read_state",),
+    "tablestream.spark.verification": ("Verification", "verify"),
     "tablestream.sql.file": ("sql_file",),
     "tablestream.handles.star": ("Lookup", "lookup"),
     "tablestream.sql.call": ("sql",),

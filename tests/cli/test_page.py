@@ -52,6 +52,8 @@ def test_the_page_shows_what_the_commands_print(tmp_path: Path, monkeypatch: pyt
     assert comparable(printed(command, "--once")) == comparable(changes)
     command, _, shown = block("$ tablestream state out/checkpoint\n").partition("\n")
     assert comparable(printed(command)) == comparable(shown)
+    command, _, shown = block("$ tablestream verify").partition("\n")
+    assert comparable(printed(command)) == comparable(shown)
     _, _, shown = block("$ tablestream state out/checkpoint per_sku").partition("\n")
     key = ("--key", '{"sku": "cup"}', "--json")
     assert printed("$ tablestream state out/checkpoint per_sku", *key) == shown

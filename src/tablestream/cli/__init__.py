@@ -1,4 +1,4 @@
-"""The command line: ``tablestream run``, ``explain``, ``diagram``, ``state``, ``relocate`` and ``demo``.
+"""The command line: ``tablestream run``, ``explain``, ``diagram``, ``state``, ``verify`` and so on.
 
 Each command has its own module, `commands` puts them together, and `exit_codes` has the exit codes of all of them:
 
@@ -6,6 +6,7 @@ Each command has its own module, `commands` puts them together, and `exit_codes`
 code  meaning
 ====  =============================================================================================================
 0     success; a query ended by itself (``--once``), or was stopped by Ctrl-C after its micro-batch
+1     `verify` found damage
 2     the command could not run: wrong use, an error in the user's module, a checkpoint that does not fit
 3     a query ended with an error
 130   interrupted at once: Ctrl-C twice, or while no query was running

@@ -12,13 +12,14 @@ from typing import Annotated
 
 import typer
 
-from tablestream.cli import demo, diagram, explain, relocate, run, state
+from tablestream.cli import demo, diagram, explain, relocate, run, state, verify
 from tablestream.cli.exit_codes import ExitCode
 from tablestream.cli.failures import say_error
 
 app = typer.Typer(
     help="Maintained tables on Spark Structured Streaming.",
-    epilog="Exit codes: 0 success, 2 the command could not run, 3 a query ended with an error, 130 interrupted.",
+    epilog="Exit codes: 0 success, 1 verify found damage, 2 the command could not run, 3 a query ended with an error,"
+    " 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -28,6 +29,7 @@ app.command()(run.run)
 app.command()(explain.explain)
 app.command()(diagram.diagram)
 app.command()(state.state)
+app.command()(verify.verify)
 app.command()(relocate.relocate)
 app.command()(demo.demo)
 #: Typer has no public name for it: it is click's class in older versions, and its own in newer ones.

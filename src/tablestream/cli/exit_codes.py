@@ -10,6 +10,8 @@ class ExitCode(IntEnum):
     ----------
     OK
         Success. A query ended by itself, or was stopped by Ctrl-C after its micro-batch.
+    DAMAGED
+        `verify` found damage.
     COULD_NOT_RUN
         Wrong use, an error in the user's module, a checkpoint that does not fit. Trying again does not help.
     QUERY_FAILED
@@ -19,6 +21,7 @@ class ExitCode(IntEnum):
     """
 
     OK = 0
+    DAMAGED = 1
     COULD_NOT_RUN = 2
     QUERY_FAILED = 3
     INTERRUPTED = 130

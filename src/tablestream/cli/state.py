@@ -14,8 +14,9 @@ from rich.text import Text
 from tablestream.cli.display import console, print_rows
 from tablestream.cli.failures import clear_errors
 from tablestream.cli.options import ROWS_FOR_PEOPLE, Checkpoint, Debug, Json
+from tablestream.cli.places import checked_checkpoint
 from tablestream.cli.reading import json_lines, polars_rows
-from tablestream.cli.sessions import session_is_given, sessions
+from tablestream.cli.sessions import sessions
 from tablestream.connectors.place import Place
 from tablestream.connectors.small_texts import json_object
 from tablestream.errors import ArgumentError
@@ -67,7 +68,7 @@ def state(
         wanted = None if key is None else _parsed_key(key)
         if table is None and (key is not None or as_of is not None):
             raise ArgumentError("--key and --as-of need a table.", hint="Name it after the checkpoint.")
-        place = _checked(checkpoint)
+        place = checked_checkpoint(checkpoint)
         with sessions() as session:
             if table is None:
                 _print_tables(checkpoint, summary(session(), place, batch_id), as_json=as_json)
@@ -77,32 +78,6 @@ def state(
                 _print_lines(rows, table, limit)
             else:
                 _print_rows(rows, table, limit or ROWS_FOR_PEOPLE)
-
-
-def _checked(checkpoint: str) -> str:
-    """Return the directory, with its scheme if it is on this machine, where the library reads small files itself.
-
-    Raises
-    ------
-    ArgumentError
-        It is on this machine, and does not exist or cannot be read.
-    """
-    place = Place.of(checkpoint)
-    path = place.local_path
-    if path is None or not (checkpoint.startswith("file:") or _is_local_default()):
-        return checkpoint
-    if not Path(path).is_dir():
-        raise ArgumentError(
-            f"There is no directory {place.in_full}.", hint="Give the directory of a query's checkpoint."
-        )
-    if not os.access(path, os.R_OK | os.X_OK):
-        raise ArgumentError(f"{place.in_full} cannot be read.", hint="Run it as a user who may read it.")
-    return f"file:{path}"
-
-
-def _is_local_default() -> bool:
-    """Whether a path without a scheme is on this machine: yes for a local session, unknown for others."""
-    return not session_is_given() and "HADOOP_CONF_DIR" not in os.environ
 
 
 def _print_tables(checkpoint: str, found: StateSummary, *, as_json: bool) -> None:

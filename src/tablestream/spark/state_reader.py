@@ -100,7 +100,7 @@ def read_state(
     >>> noon = ts.read_state(spark, "out/checkpoint", "prices", as_of="2024-01-02 12:00")  # doctest: +SKIP
     """
     check_session(spark)
-    _check_kinds(checkpoint, table, batch_id)
+    check_kinds(checkpoint, batch_id, table)
     _, rows = read_stored(spark, checkpoint, table, whole(batch_id), as_of, key)
     return rows
 
@@ -162,7 +162,7 @@ def _rows(
     return rows.select(*shown(state.spark, table))
 
 
-def _check_kinds(checkpoint: Any, table: Any, batch_id: Any) -> None:
+def check_kinds(checkpoint: Any, batch_id: Any, table: Any = "") -> None:
     """Check the types of arguments."""
     kinds = (
         ("checkpoint", checkpoint, isinstance(checkpoint, str | os.PathLike), "the path of a directory"),
