@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from tablestream.arguments.kinds import checked_count
 from tablestream.arguments.place import Place
@@ -17,11 +19,14 @@ from tablestream.errors import ArgumentError, PlanError
 from tablestream.grouped import GroupedTable
 from tablestream.handles.joined import Joined
 from tablestream.handles.relation import Relation, checked_sink
-from tablestream.spark.given_columns import ColumnLike
+from tablestream.operators.calendar import DAY_US, FIRST_US, LAST_US
+from tablestream.spark.columns import SparkExpression
+from tablestream.spark.given_columns import ColumnLike, as_column, sql_text
 from tablestream.spark.options import Alignment, Compat, Emit, OnError, Tombstones, output_of, plan_options
 from tablestream.spark.plan import changes_of, diagram_of, plan_of
 from tablestream.spark.runner import OutputRequest, request
 from tablestream.topology.graph import history_of
+from tablestream.topology.keep import Keep
 from tablestream.topology.nodes import Materialize, Node, Suppress
 from tablestream.topology.streams import ToStream
 
@@ -114,12 +119,7 @@ class Table(Joined):
         def refuse(message: str, hint: str) -> NoReturn:
             raise at.error(ArgumentError, message, hint)
 
-        if history_of(self._node) is not None:
-            raise at.error(
-                PlanError,
-                "suppress() cannot be used on a versioned table.",
-                "Call materialize() before it: the result is not versioned.",
-            )
+        self._check_unversioned("suppress", at)
         until_us = checked_length(until, "until", at)
         if until_us is None:
             refuse("until=None is not a duration.", "Write it as '5 minutes'.")
@@ -137,6 +137,90 @@ class Table(Joined):
             wall_clock_us=checked_length(wall_clock, "wall_clock", at),
         )
         return self._table(node)
+
+    def keep(
+        self,
+        length: str | timedelta,
+        by: ColumnLike | None = None,
+        wall_clock: str | timedelta | None = None,
+        name: str | None = None,
+    ) -> Table:
+        """Keep only the rows of a length of time: older ones are deleted, also from joins, groups and outputs.
+
+        A row is deleted once its shard has seen a row whose time is later by more than `length`. A change with a row
+        that is as old when it comes is dropped and counted (``expired``), and deletes the row of its key. Time is
+        stream time: without new rows nothing is deleted, unless `wall_clock` is set.
+
+        Parameters
+        ----------
+        length
+            How much older than the newest row a row may be, as a string such as ``"30 days"`` or a timedelta.
+        by
+            A row's time: a column, or an expression over the row, that is a timestamp or a date. A row in which it is
+            null stays. Default: the timestamp of the row's last change.
+        wall_clock
+            The longest time that a row stays unchanged by the wall clock, so that an idle input is forgotten, too. See
+            `suppress`.
+        name
+            The result's name.
+
+        Raises
+        ------
+        ArgumentError
+            A duration is missing or negative, or `by` is neither a timestamp nor a date.
+        PlanError
+            The table has a history; or, when the plan is built, ``compat="kafka-streams"`` is set.
+
+        Examples
+        --------
+        ``orders.keep("30 days", by="ordered_at").group_by("city").count()`` counts the orders of the last 30 days.
+        """
+        where = user_line()
+        shown = checked_name(name) or f"{self.name}_keep"
+        at = Place(shown, where)
+        self._check_unversioned("keep", at)
+        keep_us = checked_length(length, "length", at)
+        if keep_us is None:
+            raise at.error(ArgumentError, "length=None is not a duration.", "Write it as '30 days'.")
+        time, text = (None, "") if by is None else self._time_of_rows(by, at)
+        node = Keep(
+            name=shown,
+            where=where,
+            key=self._node.key,
+            value=self._node.value,
+            parent=self._node,
+            keep_us=keep_us,
+            by=time,
+            text=text,
+            wall_clock_us=checked_length(wall_clock, "wall_clock", at),
+        )
+        return self._table(node)
+
+    def _time_of_rows(self, by: ColumnLike, at: Place) -> tuple[SparkExpression, str]:
+        """A time of a row in microseconds, null outside all years, and its text. A date is its first moment in UTC."""
+        (time,) = self._analysed([as_column(by, self.columns)], at.where, at.operator)
+        if isinstance(time.type, T.DateType):
+            days = F.unix_date(time.column)
+            micros = F.when(days.between(FIRST_US // DAY_US, LAST_US // DAY_US), days.cast("long") * DAY_US)
+        elif isinstance(time.type, T.TimestampType | T.TimestampNTZType):
+            since = F.unix_micros(time.column.cast(T.TimestampType()))
+            micros = F.when(since.between(FIRST_US, LAST_US), since)
+        else:
+            raise at.error(
+                ArgumentError,
+                f"by= is of type {time.type.simpleString()}, and neither a timestamp nor a date.",
+                'Cast it, as in by="CAST(ordered_at AS timestamp)".',
+            )
+        (known,) = self._analysed([micros], at.where, at.operator)
+        return known.expression, sql_text(by) or time.text
+
+    def _check_unversioned(self, method: str, at: Place) -> None:
+        if history_of(self._node) is not None:
+            raise at.error(
+                PlanError,
+                f"{method}() cannot be used on a versioned table.",
+                "Call materialize() before it: the result is not versioned.",
+            )
 
     def materialize(self, history: str | timedelta | None = None, name: str | None = None) -> Table:
         """Store the table under its own name, so that everything upstream is computed once.

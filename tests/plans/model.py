@@ -27,6 +27,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from tablestream.topology.graph import ancestors, base_of, fused, history_of, is_filtered, view_path
+from tablestream.topology.keep import Keep
 from tablestream.topology.many_to_many import ManyToMany
 from tablestream.topology.nodes import (
     Aggregate,
@@ -405,14 +406,23 @@ class Model:
         if isinstance(node, Aggregate | Top | Over):
             twin = over_of(node) if isinstance(node, Over) else groups_of(node, compat=self.compat)
             return Operator(node, twin, node.parents)
-        if isinstance(node, Suppress):
-            assert node.max_bytes is None
-            held = reference.Suppress(
-                node.until_us, max_records=node.max_records, shard=self._shard, compat=self.compat
-            )
-            return Operator(node, held, node.parents)
+        if isinstance(node, Suppress | Keep):
+            return Operator(node, self._waiting(node), node.parents)
         assert isinstance(node, ForeignKeyJoin | OneToMany | ManyToMany)
         return self._matching(node)
+
+    def _waiting(self, node: Suppress | Keep) -> reference.Suppress | reference.Keep:
+        if isinstance(node, Suppress):
+            assert node.max_bytes is None
+            return reference.Suppress(
+                node.until_us, max_records=node.max_records, shard=self._shard, compat=self.compat
+            )
+
+        def time(value: Value, key: Key, ts: int) -> int | None:
+            found: int | None = ts if node.by is None else call(node.by, value, key)
+            return found
+
+        return reference.Keep(node.keep_us, time, shard=self._shard)
 
     def _matching(self, node: ForeignKeyJoin | OneToMany | ManyToMany) -> Operator:
         if isinstance(node, ManyToMany):

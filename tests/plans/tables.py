@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tablestream.operators.reduce.fold import UserFunctions
+from tablestream.topology.keep import Keep
 from tablestream.topology.many_to_many import ManyToMany
 from tablestream.topology.measures import Measure
 from tablestream.topology.nodes import (
@@ -608,3 +609,24 @@ def suppressed(
         f"{table.name}_suppress", "test", table.key, table.value, table, until, **limits,
         fail_when_full=fail_when_full, wall_clock_us=wall_clock,
     )  # fmt: skip
+
+
+def kept(
+    table: Node,
+    length: int,
+    by: Callable[[str, Key], int | None] | None = None,
+    wall_clock: int | None = None,
+) -> Keep:
+    """Forget the rows of a table that are older than a length, in the unit of its timestamps or of `by`."""
+    time = None if by is None else Python(by)
+    text = "" if time is None else time.text
+    return Keep(f"{table.name}_keep", "test", table.key, table.value, table, length, time, text, wall_clock)
+
+
+def named_time(value: str, key: Key) -> int | None:
+    """The time that a value names, as in ``a@7``; null in ``a@``. For a value that names none it is some time."""
+    del key
+    _, named, time = value.partition("@")
+    if not named:
+        return zlib.crc32(value.encode()) % 12
+    return int(time) if time else None

@@ -27,10 +27,12 @@ from tests.plans.tables import (
     filtered,
     foreign_key_join,
     grouped,
+    kept,
     key_join,
     looked_up,
     materialized,
     merged,
+    named_time,
     one_to_many,
     pointers,
     points,
@@ -143,6 +145,11 @@ def _captured() -> list[Output]:
     ]
 
 
+def _keep() -> list[Output]:
+    recent = kept(foreign_key_join(source("positions"), source("quotes"), "left"), 86_400_000_000, named_time)
+    return [Output(recent), Output(counted(kept(source("bids"), 5, wall_clock=7)))]
+
+
 PLANS: dict[str, Callable[[], list[Output]]] = {
     "left_join": _left_join,
     "joins_on_one_key": _joins_on_one_key,
@@ -157,16 +164,17 @@ PLANS: dict[str, Callable[[], list[Output]]] = {
     "suppress": _suppress,
     "top": _top,
     "captured": _captured,
+    "keep": _keep,
 }
 #: Kafka Streams has none of these.
-DEFAULT_ONLY = {"captured"}
+DEFAULT_ONLY = {"captured": "captured from a database", "keep": r"has no keep\(\)"}
 
 
 @pytest.mark.parametrize("name", sorted(PLANS))
 @pytest.mark.parametrize("compat", [False, True], ids=["default", "compat"])
 def test_explain(name: str, *, compat: bool) -> None:
     if compat and name in DEFAULT_ONLY:
-        with pytest.raises(PlanError, match="captured from a database"):
+        with pytest.raises(PlanError, match=DEFAULT_ONLY[name]):
             lower(PLANS[name](), _types, PlanOptions(compat=compat))
         return
     shown = explained(lower(PLANS[name](), _types, PlanOptions(compat=compat))) + "\n"

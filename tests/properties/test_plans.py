@@ -49,9 +49,11 @@ from tests.plans.tables import (
     first_of_key,
     foreign_key_join,
     grouped,
+    kept,
     key_join,
     many_to_many,
     mapped,
+    named_time,
     one_to_many,
     over,
     points,
@@ -68,7 +70,7 @@ KEYS = ("k1", "k10", "k\U0001f600")
 SIZES = (3, 8)
 KINDS = (
     "key", "foreign key", "foreign key", "global", "one to many", "view", "view", "groups", "groups",
-    "suppress", "suppress", "top", "many to many", "over",
+    "suppress", "suppress", "top", "many to many", "over", "keep",
 )  # fmt: skip
 
 
@@ -120,6 +122,7 @@ def asked_for(draw: st.DrawFn, tables: Sequence[Node]) -> tuple[Node, ...]:
 def _operator(draw: st.DrawFn, tables: Sequence[Node], *, ordered: bool, in_sql: bool) -> Node:
     table = draw(st.sampled_from(tables[-3:]))
     out = {"suppress": in_sql, "many to many": ordered, "over": ordered or in_sql}  # compat has none
+    out["keep"] = ordered or in_sql
     kind = draw(st.sampled_from([one for one in KINDS if not out.get(one)]))
     if kind == "view":
         return draw(views(table))
@@ -131,6 +134,8 @@ def _operator(draw: st.DrawFn, tables: Sequence[Node], *, ordered: bool, in_sql:
         # A limit of bytes is left out: the reference measures rows as text, the engine as JSON.
         most = draw(st.sampled_from([None, None, 1, 2]))
         return suppressed(table, draw(st.integers(0, 6)), max_records=most)
+    if kind == "keep":
+        return kept(table, draw(st.integers(0, 9)), draw(st.sampled_from([None, named_time])))
     return draw(joins(kind, table, tables, spread=not ordered))
 
 

@@ -24,6 +24,7 @@ from tests.reference.as_of_join import AsOfJoin
 from tests.reference.as_of_table import AsOfTableJoin
 from tests.reference.foreign_key import ForeignKeyJoin, OneToMany
 from tests.reference.groups import Aggregate, GroupBy, StreamAggregate
+from tests.reference.keep import Keep
 from tests.reference.key_join import Join, KeyJoin
 from tests.reference.many_to_many import ManyToMany
 from tests.reference.over import Over
@@ -62,6 +63,7 @@ __all__ = [
     "ForeignKeyJoin",
     "GroupBy",
     "Join",
+    "Keep",
     "KeyJoin",
     "LatestOnly",
     "ManyToMany",

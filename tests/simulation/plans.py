@@ -21,12 +21,14 @@ from tests.plans.tables import (
     first_of_key,
     foreign_key_join,
     grouped,
+    kept,
     key_join,
     looked_up,
     many_to_many,
     mapped,
     materialized,
     merged,
+    named_time,
     one_to_many,
     over,
     pointers,
@@ -206,6 +208,12 @@ CLASSES: Mapping[str, Mapping[str, Case]] = {
     "buffers": {
         "reordered": _case(lambda: reordered(source("A"), 4), has_model=False),
         "reordered records": _case(lambda: reordered(stream("S"), 4), has_model=False),
+        "kept": _case(
+            lambda: kept(source("A"), 9), lambda: counted(kept(source("A"), 5, named_time)), modes=(False,)
+        ),
+        "kept by the clock": _case(
+            lambda: kept(source("A"), 50, wall_clock=3000), has_model=False, has_clock=True, modes=(False,)
+        ),
         "aligned": _case(lambda: key_join(source("A"), source("B"), "outer"), has_model=False, align=Align()),
         "aligned, with an end to waiting": _case(
             lambda: merged(stream("S"), stream("T")), has_model=False, align=Align(idle_us=4000)

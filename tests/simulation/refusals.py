@@ -24,6 +24,7 @@ from typing import Any
 
 from tablestream.planner.physical_plan import Align
 from tablestream.topology.graph import ancestors, base_of
+from tablestream.topology.keep import Keep
 from tablestream.topology.nodes import (
     Aggregate,
     ForeignKeyJoin,
@@ -45,6 +46,7 @@ from tests.simulation.variants import selected, waits
 
 #: By type of operator: its number.
 _NUMBERS: dict[type[Node], str] = {
+    Keep: "keep_us",
     Materialize: "history_us",
     Reorder: "bound_us",
     Suppress: "until_us",

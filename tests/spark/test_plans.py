@@ -28,12 +28,14 @@ from tests.plans.tables import (
     filtered,
     first_of_key,
     foreign_key_join,
+    kept,
     key_join,
     looked_up,
     many_to_many,
     mapped,
     materialized,
     merged,
+    named_time,
     one_to_many,
     over,
     pointers,
@@ -108,6 +110,13 @@ FURTHER: dict[str, Plan] = {
     "a table with window functions": lambda a, *_: over(a, by_rows=True),
     "many to many": lambda a, b, *_: many_to_many(filtered(a, has_a), b, points(0), points(1)),
 }
+#: Plans whose times are per shard: they run with one.
+OF_A_SHARD: dict[str, Plan] = {
+    "a join that forgets": lambda a, b, *_: kept(foreign_key_join(a, b, "left"), 9),
+    "joined with what is kept by a column": lambda a, b, *_: foreign_key_join(
+        b, kept(filtered(a, has_a), 4, named_time), "left"
+    ),
+}
 RECORDS = 250
 SCHEMA = "source string, k0 string, k1 string, v string, ts bigint, number bigint"
 
@@ -135,18 +144,19 @@ def steps(table: ts.Table | ts.Stream, sink: MemorySink) -> list[Step]:
 #: modes differ in operators, which tests without Spark compare in all plans.
 PARTS = [
     pytest.param(False, 1, id="default"),
+    pytest.param(False, None, id="default, of a shard"),
     pytest.param(False, 0, id="default, the others"),
     pytest.param(True, 0, id="compat"),
 ]
 
 
-@pytest.mark.parametrize(("compat", "first"), quick_first(PARTS))
+@pytest.mark.parametrize(("compat", "first"), quick_first(PARTS, 2))
 def test_plans_give_what_their_reference_operators_give(
-    spark: SparkSession, tmp_path: Path, *, compat: bool, first: int
+    spark: SparkSession, tmp_path: Path, *, compat: bool, first: int | None
 ) -> None:
     sources = [source(name) for name in "ABC"] + [stream(name) for name in "ST"]
-    plans = PLANS if compat else PLANS | FURTHER
-    nodes = {name: plans[name](*sources) for name in list(plans)[first::2]}
+    plans = OF_A_SHARD if first is None else PLANS if compat else PLANS | FURTHER
+    nodes = {name: plans[name](*sources) for name in list(plans)[first :: 1 if first is None else 2]}
     records = random_log(sources, seed=5 + compat, size=RECORDS)
     model = Model([Output(node) for node in nodes.values()], compat=compat)
     wanted = dict(zip(nodes, model.steps(records), strict=True))
@@ -155,7 +165,7 @@ def test_plans_give_what_their_reference_operators_give(
     # Two micro-batches, a restart between them: tests without Spark cut all plans in many ways.
     before, after = random_cuts([line(record, number) for number, record in enumerate(records, 1)], 1, 2)
     sinks = {name: ts.to_memory(f"plans {name}") for name in nodes}
-    options = {"compat": "kafka-streams" if compat else None, "shards": 3}
+    options = {"compat": "kafka-streams" if compat else None, "shards": 1 if first is None else 3}
     counts: Counter[str] = Counter()
     for piece in (before, after):
         log.add(piece)

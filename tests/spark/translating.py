@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 import tablestream as ts
 from tablestream.topology.graph import ancestors
+from tablestream.topology.keep import Keep
 from tablestream.topology.many_to_many import ManyToMany
 from tablestream.topology.nodes import (
     Aggregate,
@@ -89,7 +90,9 @@ def _table(node: Node, made: dict[Node, Any], log: DataFrame) -> Any:
             order_by="number",
             name=name,
         )
-    if isinstance(node, Aggregate | Top | FlatMap | ToStream | ToTable | Materialize | Merge | SelectKey):
+    if isinstance(
+        node, Aggregate | Top | FlatMap | ToStream | ToTable | Materialize | Merge | SelectKey | Keep
+    ):
         return _shaped(node, made, name)
     if isinstance(node, Filter):
         condition = _twin(node.condition)(F.col("v"))
@@ -161,6 +164,14 @@ def _shaped(node: Node, made: dict[Node, Any], name: str) -> Any:
             else parent.select_key(*groups, order_by="v", name=name)
         )
         return first.select("v", name=f"{name}_v")  # without the rows' keys
+    return _stored(node, parent, name)
+
+
+def _stored(node: Node, parent: Any, name: str) -> Any:
+    """Declare what has the same rows."""
+    if isinstance(node, Keep):  # as `tests.plans.tables.named_time` says
+        by = None if node.by is None else F.timestamp_seconds(F.crc32("v") % 12)
+        return parent.keep(f"{node.keep_us} seconds", by, name=name)
     history_us = node.history_us if isinstance(node, Materialize) else None
     options = {} if history_us is None else {"history": f"{history_us} seconds"}
     methods: dict[type[Node], str] = {ToStream: "to_stream", ToTable: "to_table", Materialize: "materialize"}

@@ -99,8 +99,8 @@ _ALL = (
     Reason(
         EXPIRED,
         "rule",
-        "Dropped: it came after its time had left the history.",
-        "Give a longer history= if such records should count.",
+        "Dropped: it came after its time had left the history, or the length of keep().",
+        "Give a longer history=, or a longer length to keep(), if such records should count.",
     ),
     Reason(
         OUT_OF_ORDER,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tablestream.errors import PlanError
+from tablestream.operators.buffer.expiry import Expiry
 from tablestream.operators.buffer.reorder import Reorder as ReorderOperator
 from tablestream.operators.buffer.suppress import Suppress as SuppressOperator
 from tablestream.operators.captured.captured_table import CapturedTable
@@ -28,16 +29,18 @@ from tablestream.planner.lowering import Draft, History, Lowering, Made, Remembe
 from tablestream.planner.many_rules import many_to_many
 from tablestream.planner.over_rules import over
 from tablestream.planner.physical_plan import Inputs
-from tablestream.planner.result import Result
+from tablestream.planner.result import Pointer, Result
 from tablestream.runtime.rejections import Shown
 from tablestream.runtime.rounds import EVERY_SHARD
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, key_columns
 from tablestream.topology.graph import base_of, deletes_lost, path_from_base
+from tablestream.topology.keep import Keep
 from tablestream.topology.many_to_many import ManyToMany
 from tablestream.topology.nodes import (
     Aggregate,
     Captured,
     Deduplicate,
+    Field,
     ForeignKeyJoin,
     KeyJoin,
     Materialize,
@@ -79,6 +82,15 @@ def _suppress(lowering: Lowering, node: Suppress) -> Made:
         minimal=lowering.reads_minimal(node.parent),
     )
     return _reading(lowering, node, operator, "changes", result=Result.computed(node, "v0"))
+
+
+def _keep(lowering: Lowering, node: Keep) -> Made:
+    lowering.not_of_kafka(node, "keep()")
+    keys, value, by = lowering.key_of(node), lowering.value_of(node), node.by
+    operator = Expiry(keys, value, node.keep_us, by is not None, node.wall_clock_us)
+    # A row's own time travels as what the row points at.
+    time = None if by is None else Pointer((by,), (Field("time", '"long"'),), null_parts=True)
+    return _reading(lowering, node, operator, "changes", result=Result.computed(node, "v0"), pointer=time)
 
 
 def _kept(lowering: Lowering, node: ToStream | Materialize) -> Made:
@@ -262,6 +274,7 @@ def _reading(
     route: str = KEY_HASH,
     remembers: tuple[Remembered, ...] = (),
     result: Result | None = None,
+    pointer: Pointer | None = None,
 ) -> Made:
     """Place an operator that reads one table or stream by its key.
 
@@ -270,7 +283,7 @@ def _reading(
     number, name = 1 + lowering.produce_stream(node.parent), lowering.names[node]
     want = Want(((node.serial,), 0), number, route, f"{name}[{read}]")
     latest_only = isinstance(node, ToStream) and node.latest_only
-    reads = [lowering.read_stream(node.parent, want, node.key, latest_only=latest_only)]
+    reads = [lowering.read_stream(node.parent, want, node.key, pointer, latest_only=latest_only)]
     draft = Draft(node, name, number, operator, reads, remembers=remembers)
     return Made(number, result or Result.computed(node), (draft,))
 
@@ -286,6 +299,7 @@ _PLACE: dict[type[Node], Callable[[Lowering, Any], Made]] = {
     Top: top,
     Over: over,
     Suppress: _suppress,
+    Keep: _keep,
     Materialize: _kept,
     ToStream: _kept,
     Captured: _captured,
