@@ -89,6 +89,10 @@ def calls(spark: SparkSession, tmp_path: Path) -> Calls:
         "verify spark": lambda one: ts.verify(one, tmp_path),
         "verify checkpoint": lambda one: ts.verify(spark, one),
         "verify batch_id": lambda one: ts.verify(spark, tmp_path, batch_id=one),
+        "lag spark": lambda one: ts.lag(one, tmp_path),
+        "lag checkpoint": lambda one: ts.lag(spark, one),
+        "lag delta": lambda one: ts.lag(spark, tmp_path, delta=one),
+        "lag bootstrap_servers": lambda one: ts.lag(spark, tmp_path, bootstrap_servers=one),
         "read_state batch_id": lambda one: ts.read_state(spark, tmp_path, "t", batch_id=one),
         "start name": lambda one: ts.start(
             flights.to(ts.to_memory("kinds")), checkpoint=tmp_path / "checkpoint", name=one
@@ -272,6 +276,10 @@ BAD: dict[str, list[Any]] = {
     "verify spark": [None, 3, "x"],
     "verify checkpoint": [None, 3, b"x", "", "a\0b"],
     "verify batch_id": ["x", True, 1.5],
+    "lag spark": [None, 3, "x"],
+    "lag checkpoint": [None, 3, b"x", "", "a\0b"],
+    "lag delta": [None, 3, [3], b"x"],
+    "lag bootstrap_servers": [3, ["x"], b"x", ""],
     "read_state batch_id": ["x", True, 1.5],
     "start name": [3, ["x"], " "],
 }

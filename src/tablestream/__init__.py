@@ -26,6 +26,7 @@ if sys.executable:
 
 if TYPE_CHECKING:
     from tablestream import errors, functions, testing
+    from tablestream.behind import Lag, SourceLag, lag
     from tablestream.connectors.avro.format import avro, confluent_avro
     from tablestream.connectors.console.sink import to_console
     from tablestream.connectors.delta.sink import to_delta
@@ -70,6 +71,7 @@ __all__ = [
     "GlobalTable",
     "GroupedStream",
     "GroupedTable",
+    "Lag",
     "Lookup",
     "MetricsListener",
     "OpenTelemetryExporter",
@@ -80,6 +82,7 @@ __all__ = [
     "Rejected",
     "Row",
     "Sink",
+    "SourceLag",
     "Stream",
     "Table",
     "Timeline",
@@ -96,6 +99,7 @@ __all__ = [
     "from_kafka",
     "functions",
     "global_table",
+    "lag",
     "local_session",
     "lookup",
     "plan_text",
@@ -124,6 +128,7 @@ _SUBMODULES = ("errors", "functions", "testing")
 _DEFINED_IN = {
     "tablestream.handles.as_of_time": ("AsOfTime", "as_of"),
     "tablestream.databases.change_feed": ("from_change_feed",),
+    "tablestream.behind": ("Lag", "SourceLag", "lag"),
     "tablestream.connectors.avro.format": ("avro", "confluent_avro"),
     "tablestream.connectors.console.sink": ("to_console",),
     "tablestream.connectors.delta.sink": ("to_delta",),

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from tablestream.cli import demo, diagram, explain, relocate, run, state, verify
+from tablestream.cli import demo, diagram, explain, lag, relocate, run, state, verify
 from tablestream.cli.exit_codes import ExitCode
 from tablestream.cli.failures import say_error
 
@@ -30,6 +30,7 @@ app.command()(explain.explain)
 app.command()(diagram.diagram)
 app.command()(state.state)
 app.command()(verify.verify)
+app.command()(lag.lag)
 app.command()(relocate.relocate)
 app.command()(demo.demo)
 #: Typer has no public name for it: it is click's class in older versions, and its own in newer ones.

@@ -75,6 +75,21 @@ def small_lines(spark: SparkSession, directory: str, pattern: str) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
+def whole_text(spark: SparkSession, directory: str, name: str) -> str | None:
+    """Read a small text as it is, with lines that are equal; None if the file does not exist."""
+    here = on_this_machine(spark, directory)
+    if here is not None:
+        return _text(here / name) if (here / name).exists() else None
+    path = f"{no_pattern(directory)}/{name}"
+    try:
+        row = spark.read.text([path] * 2, wholetext=True).first()  # twice: see `_lines_by_spark`
+    except AnalysisException as error:
+        if error.getCondition() == "PATH_NOT_FOUND":
+            return None
+        raise
+    return None if row is None else str(row[0])
+
+
 def numbered_names(spark: SparkSession, directory: str, prefix: str = "") -> list[int]:
     """List the files or directories in a directory that are called by a number behind a prefix; only the numbers.
 

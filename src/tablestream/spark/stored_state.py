@@ -32,6 +32,24 @@ _SHARDS = re.compile(r"^round \d+\nshards: (\d+)$", re.MULTILINE)
 PLACE = {"trace": "int", "run": "bigint", "chunk": "int"}
 
 
+def query_of(spark: SparkSession, checkpoint: str) -> str:
+    """Return the id of the query whose checkpoint it is.
+
+    Raises
+    ------
+    StateError
+        It is none.
+    """
+    metadata = documents(spark, checkpoint, "metadata")
+    if not metadata:
+        raise StateError(
+            f"{seen_by_spark(spark, checkpoint)} is not the checkpoint of a query.",
+            hint="Give the directory that the query was started with, as checkpoint= of ts.start.",
+            where=user_line(),
+        )
+    return str(metadata[0]["id"])
+
+
 @dataclass(frozen=True)
 class StoredState:
     """The state of a query after a micro-batch.
@@ -64,13 +82,7 @@ class StoredState:
         StateError
             It does not exist.
         """
-        metadata = documents(spark, checkpoint, "metadata")
-        if not metadata:
-            raise StateError(
-                f"{seen_by_spark(spark, checkpoint)} is not the checkpoint of a query.",
-                hint="Give the directory that the query was started with, as checkpoint= of ts.start.",
-                where=user_line(),
-            )
+        query_id = query_of(spark, checkpoint)
         # The reader asks this coordinator for the places of state stores; without queries, nothing else starts it.
         _ = spark.streams.active
         operators, kept = {}, (0, -1)
@@ -94,7 +106,7 @@ class StoredState:
                 hint="Give batch_id= one of these; spark.sql.streaming.minBatchesToRetain says how many are kept.",
                 where=user_line(),
             )
-        births = stored_births(spark, checkpoint, metadata[0]["id"])
+        births = stored_births(spark, checkpoint, query_id)
         return cls(spark, checkpoint, micro_batch, kept[0], operators, births)
 
     def manifests(self, work: int) -> DataFrame:

@@ -241,7 +241,7 @@ class _ReadRound:
 
     def damage(self, remedy: str) -> Iterator[Damage]:
         """Say what is damaged."""
-        cached = f"of a chunk: from the cache of a worker that has it, while the query goes on; else {remedy}"
+        cached = f"from the cache of a worker that has the chunk, while the query goes on; else {remedy}"
         for what in self.lost:
             yield Damage(self.number, None, "", "", what, remedy)
         for shard, name, what in self.faults:

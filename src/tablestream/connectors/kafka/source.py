@@ -228,7 +228,7 @@ def raw_records(
         if made_later
         else {"subscribe": ",".join(topics)}
     )
-    settings = _checked(spark, bootstrap_servers, options, caller) | {
+    settings = checked_settings(spark, bootstrap_servers, options, caller) | {
         **subscribed,
         "startingOffsets": _offsets(starting_offsets),
         "includeHeaders": "true",
@@ -247,7 +247,7 @@ def first_records(
     count: int = 100,
 ) -> list[tuple[bytes | None, bytes | None]]:
     """Read keys and values of the first records of a topic that have both, now and in the driver."""
-    checked = _checked(spark, bootstrap_servers, options, caller)
+    checked = checked_settings(spark, bootstrap_servers, options, caller)
     settings = {name: value for name, value in checked.items() if name.startswith("kafka.")}
     settings |= {"subscribe": topic, "startingOffsets": "earliest"}
     check_connector(spark)
@@ -256,7 +256,7 @@ def first_records(
     return [(bytes(key), bytes(value)) for key, value in rows]
 
 
-def _checked(
+def checked_settings(
     spark: SparkSession, servers: str, options: Mapping[str, Option] | None, caller: str
 ) -> dict[str, str]:
     """The servers and the user's options, of which Spark shows no secret."""

@@ -1,0 +1,86 @@
+"""``tablestream lag`` says how far a query is behind its sources."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import polars as pl
+import typer
+from rich.text import Text
+
+from tablestream.base.data_text import visible
+from tablestream.behind import Lag, SourceLag
+from tablestream.behind import lag as found_lag
+from tablestream.cli.display import console, print_rows
+from tablestream.cli.failures import clear_errors
+from tablestream.cli.options import Checkpoint, Debug, Json
+from tablestream.cli.places import checked_checkpoint
+from tablestream.cli.sessions import sessions
+from tablestream.errors import ArgumentError
+
+
+def lag(
+    checkpoint: Checkpoint,
+    *,
+    bootstrap_servers: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Kafka's servers; the checkpoint does not have them."),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="An option of Kafka's, such as kafka.security.protocol=SSL."),
+    ] = None,
+    delta: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATH", help="A Delta table that is read. Repeat it for several."),
+    ] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Say how far behind its sources a query is, in records and in time. The query may be running."""
+    with clear_errors(debug=debug, as_json=as_json):
+        place, options = checked_checkpoint(checkpoint), _options(option or [])
+        with sessions() as session:
+            found = found_lag(
+                session(), place, bootstrap_servers=bootstrap_servers, options=options, delta=delta or ()
+            )
+        if as_json:
+            for one in found.sources:
+                typer.echo(json.dumps({"micro_batch": found.micro_batch, **asdict(one)}))
+        else:
+            _print(found)
+
+
+def _options(given: list[str]) -> dict[str, str]:
+    for one in given:
+        if not one.partition("=")[0] or "=" not in one:
+            raise ArgumentError(
+                f"--option {one} is not a name with a value.",
+                hint="Write it as in --option kafka.security.protocol=SSL.",
+            )
+    return dict(one.split("=", 1) for one in given)
+
+
+def _print(found: Lag) -> None:
+    out = console()
+    rows = [_texts(one) for one in found.sources]
+    names = ("source", "system", "behind", "time")
+    frame = pl.DataFrame(rows, dict.fromkeys(names, pl.String), orient="row")
+    print_rows(out, f"Behind after micro-batch {found.micro_batch}", frame)
+    for one in found.sources:
+        if one.why:
+            out.print(Text(visible(f"{_name(one)}: {one.why}.")), soft_wrap=True)
+
+
+def _name(one: SourceLag) -> str:
+    return one.sources[0] if len(one.sources) == 1 else f"source {one.number}"
+
+
+def _texts(one: SourceLag) -> tuple[str, ...]:
+    """Return the cells of a row."""
+    behind = "unknown" if one.count is None else f"{one.count:,} {one.unit}"
+    if one.records is not None and one.unit not in ("records", "") and one.count:
+        behind += f", {one.records:,} records"
+    return _name(one), one.system, behind, "unknown" if one.time_s is None else f"{one.time_s:,.1f} s"
