@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, NoReturn
 
@@ -182,7 +183,6 @@ class Table(Joined):
         keep_us = checked_length(length, "length", at)
         if keep_us is None:
             raise at.error(ArgumentError, "length=None is not a duration.", "Write it as '30 days'.")
-        time, text = (None, "") if by is None else self._time_of_rows(by, at)
         node = Keep(
             name=shown,
             where=where,
@@ -190,14 +190,13 @@ class Table(Joined):
             value=self._node.value,
             parent=self._node,
             keep_us=keep_us,
-            by=time,
-            text=text,
+            by=None if by is None else self._time_of_rows(by, at),
             wall_clock_us=checked_length(wall_clock, "wall_clock", at),
         )
         return self._table(node)
 
-    def _time_of_rows(self, by: ColumnLike, at: Place) -> tuple[SparkExpression, str]:
-        """A time of a row in microseconds, null outside all years, and its text. A date is its first moment in UTC."""
+    def _time_of_rows(self, by: ColumnLike, at: Place) -> SparkExpression:
+        """A time of a row in microseconds, null outside all years. A date is its first moment in UTC."""
         (time,) = self._analysed([as_column(by, self.columns)], at.where, at.operator)
         if isinstance(time.type, T.DateType):
             days = F.unix_date(time.column)
@@ -212,7 +211,7 @@ class Table(Joined):
                 'Cast it, as in by="CAST(ordered_at AS timestamp)".',
             )
         (known,) = self._analysed([micros], at.where, at.operator)
-        return known.expression, sql_text(by) or time.text
+        return replace(known.expression, text=sql_text(by) or time.text)
 
     def _check_unversioned(self, method: str, at: Place) -> None:
         if history_of(self._node) is not None:

@@ -619,8 +619,7 @@ def kept(
 ) -> Keep:
     """Forget the rows of a table that are older than a length, in the unit of its timestamps or of `by`."""
     time = None if by is None else Python(by)
-    text = "" if time is None else time.text
-    return Keep(f"{table.name}_keep", "test", table.key, table.value, table, length, time, text, wall_clock)
+    return Keep(f"{table.name}_keep", "test", table.key, table.value, table, length, time, wall_clock)
 
 
 def named_time(value: str, key: Key) -> int | None:

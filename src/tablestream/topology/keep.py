@@ -17,19 +17,16 @@ class Keep(OneParent):
         How much older than the newest row a row may be, in microseconds.
     by
         A row's time in microseconds since 1970, computed from the row; null: it never is too old. None: its timestamp.
-    text
-        What the user wrote for it.
     wall_clock_us
         The longest time that a row stays unchanged by the wall clock, in microseconds; None: no limit.
     """
 
     keep_us: int
     by: Expression | None = None
-    text: str = ""
     wall_clock_us: int | None = None
 
     @property
     def meaning(self) -> str:
-        by = "" if self.by is None else f" by {self.text}"
+        by = "" if self.by is None else f" by {self.by.text}"
         clock = "" if self.wall_clock_us is None else f", {self.wall_clock_us} us on the clock"
         return f"keep {self.keep_us} us{by}{clock}"
