@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
     from benchmarks.launch import Task
-    from tablestream.spark.runner import OutputRequest
+    from tablestream.spark.requests import OutputRequest
 
 OUTPUTS, COLUMNS = 30, 200
 #: Of outputs, which take turns.

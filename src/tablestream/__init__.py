@@ -51,10 +51,12 @@ if TYPE_CHECKING:
     from tablestream.pictures.diagram import Diagram
     from tablestream.pictures.timeline import Timeline, timeline
     from tablestream.sources import global_table, stream, table
+    from tablestream.spark.evolve import Evolution, check, drop_generations, evolve
     from tablestream.spark.local_spark import local_session
     from tablestream.spark.relocation import relocate_checkpoint
+    from tablestream.spark.requests import OutputRequest
     from tablestream.spark.row import Row
-    from tablestream.spark.runner import OutputRequest, diagram, plan_text, start
+    from tablestream.spark.runner import diagram, plan_text, start
     from tablestream.spark.session import configure
     from tablestream.spark.state_reader import read_state
     from tablestream.spark.verification import Verification, verify
@@ -68,6 +70,7 @@ __all__ = [
     "AsOfTime",
     "Debezium",
     "Diagram",
+    "Evolution",
     "GlobalTable",
     "GroupedStream",
     "GroupedTable",
@@ -89,10 +92,13 @@ __all__ = [
     "Verification",
     "as_of",
     "avro",
+    "check",
     "configure",
     "confluent_avro",
     "diagram",
+    "drop_generations",
     "errors",
+    "evolve",
     "from_change_feed",
     "from_debezium",
     "from_files",
@@ -153,7 +159,9 @@ _DEFINED_IN = {
     "tablestream.sources": ("global_table", "stream", "table"),
     "tablestream.spark.local_spark": ("local_session",),
     "tablestream.spark.relocation": ("relocate_checkpoint",),
-    "tablestream.spark.runner": ("OutputRequest", "diagram", "plan_text", "start"),
+    "tablestream.spark.evolve": ("Evolution", "check", "drop_generations", "evolve"),
+    "tablestream.spark.requests": ("OutputRequest",),
+    "tablestream.spark.runner": ("diagram", "plan_text", "start"),
     "tablestream.spark.session": ("configure",),
     "tablestream.spark.state_reader": ("read_state",),
     "tablestream.spark.verification": ("Verification", "verify"),

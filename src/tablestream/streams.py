@@ -26,7 +26,7 @@ from tablestream.spark.columns import spark_type
 from tablestream.spark.given_columns import ColumnLike
 from tablestream.spark.options import Alignment, Compat, OnError, plan_options
 from tablestream.spark.plan import changes_of, diagram_of, plan_of
-from tablestream.spark.runner import OutputRequest, request
+from tablestream.spark.requests import OutputRequest, request
 from tablestream.spark.sources import SourceFrame
 from tablestream.tables import GlobalTable, Table
 from tablestream.topology.graph import base_of, history_of, shown_name

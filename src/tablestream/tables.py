@@ -25,7 +25,7 @@ from tablestream.spark.columns import SparkExpression
 from tablestream.spark.given_columns import ColumnLike, as_column, sql_text
 from tablestream.spark.options import Alignment, Compat, Emit, OnError, Tombstones, output_of, plan_options
 from tablestream.spark.plan import changes_of, diagram_of, plan_of
-from tablestream.spark.runner import OutputRequest, request
+from tablestream.spark.requests import OutputRequest, request
 from tablestream.topology.graph import history_of
 from tablestream.topology.keep import Keep
 from tablestream.topology.nodes import Materialize, Node, Suppress

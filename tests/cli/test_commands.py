@@ -23,7 +23,19 @@ from tablestream.spark import local_spark
 from tests.cli.programs import DEADLINE_S, program
 from tests.cli.programs import done as program_done
 
-COMMANDS = ["run", "explain", "diagram", "state", "verify", "lag", "relocate", "demo"]
+COMMANDS = [
+    "run",
+    "explain",
+    "diagram",
+    "state",
+    "verify",
+    "lag",
+    "check",
+    "evolve",
+    "drop-generations",
+    "relocate",
+    "demo",
+]
 
 
 def run(*arguments: str) -> Result:

@@ -31,7 +31,7 @@ from tests.spark.deployment import STANDALONE, configured, session
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tablestream.spark.runner import OutputRequest
+    from tablestream.spark.requests import OutputRequest
 
 ORDERS = "id int, customer string, amount int, deleted boolean, ts bigint"
 CUSTOMERS = "code string, name string, ts bigint"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tablestream.connectors.sink import Sink
-    from tablestream.spark.runner import OutputRequest
+    from tablestream.spark.requests import OutputRequest
 
 CANARY = "CANARY-77f0"
 RIGHT, WRONG, REGISTRY, TOKEN = (f"{CANARY}-{kind}" for kind in ("right", "wrong", "registry", "token"))

@@ -192,6 +192,8 @@ class Engine:
         The wall clock's time.
     cache
         Keeps decoded chunks of the state.
+    evolvable
+        Whether the state keeps the tables of sources whole.
     """
 
     outputs: Sequence[Output]
@@ -206,11 +208,14 @@ class Engine:
     align: Align | None = None
     now: int = 0
     cache: ChunkCache = field(default_factory=NoCache)
+    evolvable: bool = False
 
     def __post_init__(self) -> None:
         """Lower the plan."""
         self.plan: PhysicalPlan = lower(
-            self.outputs, _types, PlanOptions(self.compat, self.shards, self.align)
+            self.outputs,
+            _types,
+            PlanOptions(self.compat, self.shards, self.align, evolvable=self.evolvable),
         )
         self._random = random.Random(0)
         self._schemas: dict[int, pl.Schema] = {}

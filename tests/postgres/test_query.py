@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tablestream.connectors.marks import OnMismatch
-    from tablestream.spark.runner import OutputRequest
+    from tablestream.spark.requests import OutputRequest
     from tests.postgres.database import Database
 
 TABLES = ("small", "large")

@@ -12,8 +12,8 @@ from pyspark.sql import types as T
 import tablestream as ts
 from tablestream.connectors.marks import MarkedSink, Moment
 from tablestream.errors import TargetError
-from tablestream.spark.moments import next_moment
-from tablestream.spark.runner import _query_id
+from tablestream.spark.generations import Generation
+from tablestream.spark.moments import id_of_query, next_moment
 from tests.spark.change_logs import ChangeLog, run
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ class Restored:
         return ids | {"postgres": [row[0] for row in self.database.rows("SELECT id FROM out")]}
 
     def moment(self) -> Moment:
-        query_id = _query_id(self.spark, str(self.checkpoint))
-        return next_moment(self.spark, str(self.checkpoint), query_id)
+        place = Generation(0, str(self.checkpoint))
+        return next_moment(self.spark, place, id_of_query(self.spark, place.path))
 
     def said(self, kind: str) -> str:
         """What a target says to a start; empty if it fits."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from tablestream.spark.runner import OutputRequest
+    from tablestream.spark.requests import OutputRequest
 
 #: Modification times count from here, a second a file.
 START = 1_700_000_000

@@ -9,6 +9,7 @@ import pytest
 from tablestream.errors import DamagedStateError
 from tablestream.spark import blobs
 from tablestream.spark.births import ShardWatch, stored_births
+from tablestream.spark.generations import Generation
 from tablestream.state.births import NewShard
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def ports(*new: NewShard) -> list[int]:
 def test_births_are_stored_and_compared(spark: SparkSession, tmp_path: Path) -> None:
     """Another watch on the same checkpoint knows what the first one stored."""
     checkpoint = str(tmp_path)
-    watch = ShardWatch(checkpoint, SHARDS, NAMES)
+    watch = ShardWatch(Generation(0, checkpoint), SHARDS, NAMES)
     watch.look(spark, 0, QUERY, ports(FIRST, IDLE))
     watch.look(spark, 1, QUERY, ports())
     watch.look(spark, 2, QUERY, ports(LAST, IDLE))
@@ -43,7 +44,7 @@ def test_births_are_stored_and_compared(spark: SparkSession, tmp_path: Path) -> 
     born = {FIRST[:2]: 0, LAST[:2]: 2}
     assert stored_births(spark, checkpoint, QUERY).born == born
     assert not stored_births(spark, checkpoint, "another").born
-    for one in (watch, ShardWatch(checkpoint, SHARDS, NAMES)):
+    for one in (watch, ShardWatch(Generation(0, checkpoint), SHARDS, NAMES)):
         with pytest.raises(DamagedStateError, match=r"round 10 is gone.*\(operator 10\)"):
             one.look(spark, 3, QUERY, ports(LAST))
     assert stored_births(spark, checkpoint, QUERY).born == born
@@ -56,11 +57,11 @@ def test_a_watch_is_settled_when_all_shards_are_known(spark: SparkSession, tmp_p
     def ports(*new: NewShard) -> list[int]:
         return [blobs.report(one, 3).port for one in new]
 
-    watch = ShardWatch(str(tmp_path), 3, {1: "counts"})
+    watch = ShardWatch(Generation(0, str(tmp_path)), 3, {1: "counts"})
     watch.look(spark, 0, QUERY, ports(*every[:2]))
     assert not watch.is_settled
     watch.look(spark, 1, QUERY, ports(every[2]))
-    again = ShardWatch(str(tmp_path), 3, {1: "counts"})
+    again = ShardWatch(Generation(0, str(tmp_path)), 3, {1: "counts"})
     assert [watch.is_settled, again.is_settled] == [True, False]
     again.look(spark, 2, QUERY, ports())
     assert again.is_settled

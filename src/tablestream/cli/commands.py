@@ -12,7 +12,19 @@ from typing import Annotated
 
 import typer
 
-from tablestream.cli import demo, diagram, explain, lag, relocate, run, state, verify
+from tablestream.cli import (
+    check,
+    demo,
+    diagram,
+    drop_generations,
+    evolve,
+    explain,
+    lag,
+    relocate,
+    run,
+    state,
+    verify,
+)
 from tablestream.cli.exit_codes import ExitCode
 from tablestream.cli.failures import say_error
 
@@ -31,6 +43,9 @@ app.command()(diagram.diagram)
 app.command()(state.state)
 app.command()(verify.verify)
 app.command()(lag.lag)
+app.command()(check.check)
+app.command()(evolve.evolve)
+app.command()(drop_generations.drop_generations)
 app.command()(relocate.relocate)
 app.command()(demo.demo)
 #: Typer has no public name for it: it is click's class in older versions, and its own in newer ones.

@@ -20,7 +20,7 @@ from tablestream.sql.outputs import SqlOutputs, to_each
 
 if TYPE_CHECKING:
     from tablestream.cli.screen import Screen
-    from tablestream.spark.runner import OutputRequest
+    from tablestream.spark.requests import OutputRequest
 
 CONSOLE = "console"
 _SINKS: dict[str, Callable[[str], Sink]] = {

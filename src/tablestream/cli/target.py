@@ -12,7 +12,7 @@ import typer
 
 from tablestream.connectors.console.sink import to_console
 from tablestream.errors import ArgumentError
-from tablestream.spark.runner import OutputRequest
+from tablestream.spark.requests import OutputRequest
 from tablestream.sql.file import program
 from tablestream.sql.outputs import SqlOutputs
 

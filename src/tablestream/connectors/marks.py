@@ -65,12 +65,15 @@ class Moment:
     proof, before
         The proofs of this micro-batch and of the one before; empty if the checkpoint has none, because it is not
         planned yet.
+    whole
+        Whether all rows of the target come, whatever it has: the query has evolved into another plan.
     """
 
     number: int
     query_id: str
     proof: str = ""
     before: str = ""
+    whole: bool = False
 
     @property
     def earlier(self) -> Moment:
@@ -175,6 +178,8 @@ def judged(
     TargetError
         Target and checkpoint do not fit.
     """
+    if moment is not None and moment.whole:
+        return Verdict.SETTLE
     try:
         return Verdict.DONE if has(found, number, moment) else Verdict.WRITE
     except TargetError:

@@ -28,8 +28,8 @@ from tablestream.spark.columns import SparkExpression, quoted, schema_of, spark_
 from tablestream.spark.given_columns import ColumnLike, as_column, as_columns, sql_text
 from tablestream.spark.options import OnError, plan_options
 from tablestream.spark.plan import changes_of, diagram_of
+from tablestream.spark.requests import OutputRequest
 from tablestream.spark.row import Plain, plain, renamed
-from tablestream.spark.runner import OutputRequest
 from tablestream.spark.types import check_key_type
 from tablestream.topology.graph import VERSIONS, shown_name
 from tablestream.topology.nodes import Field, Fields, Filter, Materialize, Named, Node, Select

@@ -96,16 +96,17 @@ def _lowered(outputs: Sequence[Output], types: Types, options: PlanOptions) -> P
         lowering.produce_stream(output.node)
     made = lowering.upstream(base for output in outputs for base in _bases(lowering, output))
     drafts = [draft for one in made.values() for draft in one.drafts]
+    keepers = _keepers(lowering, drafts) if options.evolvable else []
     final = _natively_final(drafts, outputs)
     memories = [_memory(lowering, output, final) for output in outputs]
     kept = [made[base_of(one.node)].round for one, memory in zip(outputs, memories, strict=True) if memory]
-    rounds = [*(draft.round for draft in drafts), *(1 + number for number in kept)]
+    rounds = [*(draft.round for draft in [*drafts, *keepers]), *(1 + number for number in kept)]
     last = max(rounds, default=0 if options.align is None else 1)
     ends = [
         _end(lowering, output, index, last + 1, memory)
         for index, (output, memory) in enumerate(zip(outputs, memories, strict=True))
     ]
-    finished = _Finishing(lowering, made, drafts, ends, final, last).physical_plan()
+    finished = _Finishing(lowering, made, drafts, keepers, ends, final, last).physical_plan()
     finished.check()
     return finished
 
@@ -121,6 +122,28 @@ def _bases(lowering: Lowering, output: Output) -> list[Node]:
     rejecting |= {read.side[0] for read in reads if read.side is not None}
     nodes = ancestors(output.node)
     return [operator_of(node, nodes) for node in nodes if node in rejecting]
+
+
+def _keepers(lowering: Lowering, drafts: Sequence[Draft]) -> list[Draft]:
+    """The operators that keep the tables of sources which no other operator keeps whole: a changed plan needs them."""
+    whole = _whole(drafts)
+    tables = [node for node in lowering.made if isinstance(node, Source) and not node.records]
+    return [_keeper(lowering, source) for source in tables if source not in whole]
+
+
+def _keeper(lowering: Lowering, source: Source) -> Draft:
+    name, number = f"kept {lowering.names[source]}", 1 + lowering.made[source].round
+    rows = Upsert(lowering.key_of(source), lowering.value_of(source), keep_rows=True)
+    want = Want(((_LAST, 1), source.serial), number, KEY_HASH, f"{name}[rows]")
+    reads = [lowering.read(source, want, source.key)]
+    kept = Remembered(source, (rows.traces[0].name,), source.key)
+    return Draft(None, name, number, rows, reads, remembers=(kept,))
+
+
+def _whole(drafts: Sequence[Draft]) -> frozenset[Source]:
+    """The sources whose tables operators remember as they are."""
+    tables = (one.table for draft in drafts for one in draft.remembers if one.history is None)
+    return frozenset(table for table in tables if isinstance(table, Source))
 
 
 def _natively_final(drafts: Sequence[Draft], outputs: Sequence[Output]) -> set[Node]:
@@ -220,6 +243,7 @@ class _Finishing:
     lowering: Lowering
     made: dict[Node, Made]
     drafts: list[Draft]
+    keepers: list[Draft]
     ends: list[End]
     final: set[Node]
     last: int
@@ -242,12 +266,13 @@ class _Finishing:
             endings=tuple(
                 Ending(**vars(end.output), port=self._ports[end.want], result=end.result) for end in self.ends
             ),
+            whole=_whole(self._operators),
         )
 
     @cached_property
     def _operators(self) -> list[Draft]:
-        """The operators, with those that remember the rows of outputs."""
-        return [*self.drafts, *(draft for end in self.ends for draft in end.memory)]
+        """The operators, with those that remember the rows of outputs, and of sources."""
+        return [*self.drafts, *(draft for end in self.ends for draft in end.memory), *self.keepers]
 
     @cached_property
     def _thin(self) -> set[Node]:
@@ -266,7 +291,7 @@ class _Finishing:
             wants += [want for draft in one.drafts for want in draft.inputs if want not in events]
         for end in self.ends:
             wants += [*(want for draft in end.memory for want in draft.inputs), end.want]
-        return wants
+        return wants + [want for draft in self.keepers for want in draft.inputs]
 
     @cached_property
     def _ports(self) -> dict[Want | Read, Port]:
@@ -446,6 +471,7 @@ class _Finishing:
             lines += [f"  remembers {spec.name}: {', '.join(spec.schema)}" for spec in draft.operator.traces]
             roots = [draft.base] if draft.base is not None else []
             roots += [end.output.node for end in self.ends if end.sender is draft]
+            roots += [one.table for one in draft.remembers] if draft in self.keepers else []
             lines += self._meanings(roots)
         return tuple(lines)
 

@@ -196,18 +196,30 @@ class OnError:
 class PlanOptions:
     """How a plan behaves: compat with Kafka Streams, the number of shards, and whether records wait for each other.
 
-    `on_error` is no part of what a restart compares: a query that failed can go on in another way.
+    `on_error` is no part of what a restart compares: a query that failed can go on in another way. `evolvable`: whether
+    the state keeps every table of the sources whole.
     """
 
     compat: bool = False
     shards: int = 16
     align: Align | None = None
     on_error: OnError = field(default_factory=OnError)
+    evolvable: bool = False
 
 
 @dataclass(frozen=True)
 class PhysicalPlan:
-    """A lowered plan. `names` are the nodes' names, unique in the plan."""
+    """A lowered plan.
+
+    Attributes
+    ----------
+    names
+        The nodes' names, unique in the plan.
+    sources
+        The readers of each source, in the order of declaration.
+    whole
+        The sources whose tables are in the state as they are.
+    """
 
     options: PlanOptions
     names: dict[Node, str]
@@ -215,6 +227,7 @@ class PhysicalPlan:
     sources: dict[Source, tuple[Reader, ...]]
     between: tuple[Between, ...]
     endings: tuple[Ending, ...]
+    whole: frozenset[Source] = frozenset()
 
     @property
     def progress(self) -> Port | None:
@@ -278,9 +291,12 @@ class PhysicalPlan:
         PlanChangedError
             It is another plan.
         """
-        older = self._text([work.description for work in self.rounds])
-        if stored not in {self.text, older}:
+        if not self.is_same(stored):
             raise plan_changed(stored, self.text)
+
+    def is_same(self, stored: str) -> bool:
+        """Whether a text is this plan's; older versions wrote another one."""
+        return stored in {self.text, self._text([work.description for work in self.rounds])}
 
     def _text(self, described: Sequence[Sequence[str]]) -> str:
         rounds = zip(self.rounds, described, strict=True)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tablestream.planner.physical_plan import PhysicalPlan
+    from tablestream.spark.generations import Generation
 
 #: The place of the list in a checkpoint: files with one entry each, which are only added.
 _LIST = "tablestream/shards"
@@ -44,22 +45,22 @@ class ShardWatch:
 
     Parameters
     ----------
-    checkpoint
-        The directory of the query's checkpoint.
+    place
+        The generation of the query. Its list has the numbers that Spark gives to micro-batches.
     shards, operators
         The number of shards, and the names of each round's operators.
     """
 
-    checkpoint: str
+    place: Generation
     shards: int
     operators: Mapping[int, str]
     _births: Births | None = field(default=None, init=False)
 
     @classmethod
-    def of(cls, plan: PhysicalPlan, checkpoint: str) -> ShardWatch:
+    def of(cls, plan: PhysicalPlan, place: Generation) -> ShardWatch:
         """Watch the shards of a plan."""
         names = {work.number: ", ".join(placed.name for placed in work.operators) for work in plan.rounds}
-        return cls(checkpoint, plan.options.shards, names)
+        return cls(place, plan.options.shards, names)
 
     @property
     def is_settled(self) -> bool:
@@ -77,12 +78,13 @@ class ShardWatch:
         DamagedStateError
             The whole state of a shard is gone.
         """
+        checkpoint, own = self.place.path, number - self.place.first
         if self._births is None:
-            self._births = stored_births(spark, self.checkpoint, query_id)
+            self._births = stored_births(spark, checkpoint, query_id)
         new = [blobs.reported(port, self.shards) for port in ports]
-        self._births.check(number, new, self.operators)
-        record = self._births.record(number, new)
+        self._births.check(own, new, self.operators)
+        record = self._births.record(own, new)
         if record is not None:
             entry = json.dumps({"value": encode(record)})
-            write_line(spark, f"{self.checkpoint}/{_LIST}", entry, mode="append")
+            write_line(spark, f"{checkpoint}/{_LIST}", entry, mode="append")
             self._births = self._births.after(record)

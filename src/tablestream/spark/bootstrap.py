@@ -17,6 +17,7 @@ place in the log from which that query began.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 
@@ -70,14 +71,20 @@ def written_once(
             where=user_line(),
         )
     streams = {}
-    for number, source in enumerate(plan.bootstrapped):
-        name = re.sub("[^A-Za-z0-9]+", "_", source.name)
-        path = f"{checkpoint}/{_DIRECTORY}/{number:02d}-{name}/rows"
-        bootstrap = _bootstrap_of(source)
+    for source, path in places(checkpoint, plan.bootstrapped).items():
+        bootstrap = bootstrap_of(source)
         if not started:
-            _write(spark, path, source, bootstrap.frame)
-        streams[source] = _stream(spark, path, source, bootstrap)
+            write_rows(spark, path, bootstrap.frame)
+            _check_keys(spark.read.schema(_schema(bootstrap.frame)).parquet(path), source)
+        streams[source] = stream_of(spark, path, source, bootstrap)
     return streams
+
+
+def places(checkpoint: str, sources: Sequence[Source]) -> dict[Source, str]:
+    """Return where the rows of sources are that they start with."""
+    names = (re.sub("[^A-Za-z0-9]+", "_", source.name) for source in sources)
+    paths = (f"{checkpoint}/{_DIRECTORY}/{number:02d}-{name}/rows" for number, name in enumerate(names))
+    return dict(zip(sources, paths, strict=True))
 
 
 def first_rows(plan: PhysicalPlan) -> dict[Source, DataFrame]:
@@ -90,24 +97,24 @@ def first_rows(plan: PhysicalPlan) -> dict[Source, DataFrame]:
     """
     found = {}
     for source in plan.bootstrapped:
-        bootstrap = _bootstrap_of(source)
+        bootstrap = bootstrap_of(source)
         _check_keys(bootstrap.frame, source)
         found[source] = _complete(_numbered(bootstrap.frame), source, bootstrap)
     return found
 
 
-def _bootstrap_of(source: Source) -> Bootstrap:
+def bootstrap_of(source: Source) -> Bootstrap:
+    """Return the rows that a source starts with, which it has."""
     bootstrap = frame_of_source(source).bootstrap
     assert bootstrap is not None  # noqa: S101 - it is bootstrapped
     return bootstrap
 
 
-def _write(spark: SparkSession, path: str, source: Source, frame: DataFrame) -> None:
-    """Write the rows, and check them."""
+def write_rows(spark: SparkSession, path: str, frame: DataFrame) -> None:
+    """Write the rows."""
     writer = _numbered(frame).write.mode("overwrite").options(**_WRITING)
     with exact_parquet(spark):
         writer.parquet(path)
-    _check_keys(spark.read.schema(_schema(frame)).parquet(path), source)
 
 
 def _numbered(frame: DataFrame) -> DataFrame:
@@ -160,7 +167,7 @@ def _refuse_several(rows: DataFrame, source: Source) -> None:
         )
 
 
-def _stream(spark: SparkSession, path: str, source: Source, bootstrap: Bootstrap) -> DataFrame:
+def stream_of(spark: SparkSession, path: str, source: Source, bootstrap: Bootstrap) -> DataFrame:
     """Read the rows as a stream.
 
     With `fileNameOnly`, files that could not be deleted are not read again in a checkpoint that was moved.

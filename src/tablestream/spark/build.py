@@ -107,6 +107,8 @@ class Builder(Generic[Blobs]):
         What the query does about dropped records.
     staged
         The outputs that the workers write, instead of giving their rows to Spark.
+    first
+        The number that targets give to the first micro-batch of the checkpoint.
     """
 
     def __init__(
@@ -118,10 +120,12 @@ class Builder(Generic[Blobs]):
         records: Mapping[Source, DataFrame] | None = None,
         rules: DropRules = ONLY_COUNTED,
         staged: Collection[StagedPort] = (),
+        first: int = 0,
     ) -> None:
         self._plan, self._exchange, self._rules = plan, exchange, rules
         self._bootstraps = bootstraps or {}
         self._records = records
+        self._first = first
         self._shards = plan.options.shards
         self._failing = dict[str, None]()
         self._last = len(plan.rounds)
@@ -253,6 +257,7 @@ class Builder(Generic[Blobs]):
             self._last + 1,
             noted=self._exchange.reads_notices,
             staged=tuple(self._staged.values()),
+            first=self._first,
         )
         schema = T.StructType(
             [

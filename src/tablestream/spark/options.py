@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Literal
 
@@ -12,6 +13,7 @@ from tablestream.arguments.words import check_known, checked_length
 from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
 from tablestream.planner import physical_plan
+from tablestream.planner.evolution import Facts
 from tablestream.planner.physical_plan import Align, Output, PlanOptions
 from tablestream.topology.nodes import Node
 
@@ -55,7 +57,10 @@ def output_of(
 
 
 def plan_options(
-    compat: Compat = None, shards: int | None = None, align: Alignment = False, on_error: OnError = "fail"
+    compat: Compat = None,
+    shards: int | None = None,
+    align: Alignment = False,
+    on_error: OnError = "fail",
 ) -> PlanOptions:
     """Return the options of a plan, from the words of `Table.changes`.
 
@@ -66,6 +71,15 @@ def plan_options(
     """
     check_known("compat", compat, (None, "kafka-streams"))
     return PlanOptions(compat is not None, _shards(shards), _align(align), _on_error(on_error))
+
+
+def kept_options(
+    options: PlanOptions, facts: Facts | None, shards: int | None, evolvable: bool | None
+) -> PlanOptions:
+    """Return the options of a plan in a checkpoint: what the user does not say is as it was."""
+    keeps = evolvable is None and facts is not None and facts.evolvable
+    kept = replace(options, evolvable=keeps if evolvable is None else flag(evolvable, "evolvable"))
+    return kept if shards is not None or facts is None else replace(kept, shards=facts.shards)
 
 
 def _on_error(on_error: OnError) -> physical_plan.OnError:

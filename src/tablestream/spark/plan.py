@@ -191,20 +191,31 @@ def query_frame(
     *,
     observed: bool,
     staged: Staged = NOTHING_STAGED,
+    records: Mapping[Source, DataFrame] | None = None,
 ) -> DataFrame:
     """Return one frame for all outputs of a query, see `outputs_frame`.
 
     It also has the reports that `tablestream.spark.reports` reads. `bootstraps`: the rows that sources start with, as
     `tablestream.spark.bootstrap` reads them. `observed`: whether the query's progress has examples of drops. `staged`:
-    the outputs that the workers write; what they say about it is a report, too.
+    the outputs that the workers write; what they say about it is a report, too. `records`: as of `Builder`.
     """
     exchange = SparkExchange(worker_settings(), reporting=True, observes_drops=observed)
-    builder = Builder(plan, exchange, bootstraps=bootstraps, rules=rules, staged=staged.ports)
+    builder = Builder(
+        plan,
+        exchange,
+        bootstraps=bootstraps,
+        records=records,
+        rules=rules,
+        staged=staged.ports,
+        first=staged.first,
+    )
     written = {one.number for one in staged.ports}
     endings = [one for one in plan.endings if one.port.number not in written]
     frame = outputs_frame(builder, builder.build(), endings, {one.number: one.stage for one in staged.rows})
     if staged.rows:
-        frame = frame.mapInArrow(by_batches(RowStager(staged.rows)), f"__port int, {NOTE} string")
+        frame = frame.mapInArrow(
+            by_batches(RowStager(staged.rows, staged.first)), f"__port int, {NOTE} string"
+        )
     return frame
 
 

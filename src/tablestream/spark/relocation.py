@@ -8,11 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import posixpath
-from dataclasses import replace
 from typing import TYPE_CHECKING
-
-from pyarrow import fs
 
 from tablestream.base.calling import user_line
 from tablestream.connectors.place import Place
@@ -20,6 +16,8 @@ from tablestream.connectors.sink import checked_path
 from tablestream.connectors.small_texts import small_lines
 from tablestream.connectors.spark_place import seen_by_spark
 from tablestream.errors import ArgumentError, CheckpointMovedError
+from tablestream.spark.checkpoint_files import CheckpointFiles
+from tablestream.spark.generations import GENERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
 
 _METADATA = "_metadata/v2"
 _SCHEMAS = "stateSchemaFilePaths"
-#: Spark's names of a file system that Arrow has under another name.
-_SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
 
 def relocate_checkpoint(checkpoint: str | os.PathLike[str]) -> int:
@@ -70,16 +66,16 @@ def relocate_checkpoint(checkpoint: str | os.PathLike[str]) -> int:
     2
     """
     place = Place.of(checked_path(checkpoint, "the checkpoint"))
-    system, root = _file_system(place)
+    files = CheckpointFiles.of(place)
     rewritten, found = 0, False
-    for path in _metadata_files(system, root):
-        found = True
-        with system.open_input_file(path) as file:
-            old = file.read().decode()
-        new = _with_paths(old, _qualified(place))
-        if new != old:
-            _replace(system, path, new)
-            rewritten += 1
+    for directory in ("", *(f"{GENERATIONS}/{name}/" for name in files.names(GENERATIONS))):
+        for name in _metadata_files(files, directory):
+            found = True
+            old = files.read(name)
+            new = _with_paths(old, f"{_qualified(place)}/{directory}".rstrip("/"))
+            if new != old:
+                files.replace(name, new)
+                rewritten += 1
     if not found:
         raise ArgumentError(
             f"{place.in_full} is not a checkpoint with state.",
@@ -130,39 +126,10 @@ def is_same_place(stored: str, given: str) -> bool:
     return mine.path == its.path and mine.host in ("", its.host)
 
 
-def _file_system(place: Place) -> tuple[fs.FileSystem, str]:
-    if place.local_path is not None:
-        return fs.LocalFileSystem(), place.local_path
-    try:
-        system, root = fs.FileSystem.from_uri(
-            str(replace(place, scheme=_SCHEMES.get(place.scheme, place.scheme)))
-        )
-    except (OSError, ValueError) as error:
-        raise ArgumentError(
-            f"{place} cannot be opened: {error}",
-            hint="Arrow opens local paths, s3://, gs:// and hdfs://. Otherwise copy the files state/*/_metadata/v2/* to"
-            " a local directory of the same form, relocate them there, and replace the paths by hand.",
-            where=user_line(),
-        ) from error
-    return system, str(root)
-
-
-def _metadata_files(system: fs.FileSystem, root: str) -> Iterator[str]:
-    stages = fs.FileSelector(posixpath.join(root, "state"), allow_not_found=True)
-    for stage in system.get_file_info(stages):
-        entries = fs.FileSelector(posixpath.join(stage.path, _METADATA), allow_not_found=True)
-        yield from (one.path for one in system.get_file_info(entries) if one.base_name.isdecimal())
-
-
-def _replace(system: fs.FileSystem, path: str, text: str) -> None:
-    """Replace a file by a rename, and remove the checksum that Hadoop keeps beside a local file."""
-    folder, name = posixpath.split(path)
-    temporary, checksum = posixpath.join(folder, f".{name}.relocated"), posixpath.join(folder, f".{name}.crc")
-    with system.open_output_stream(temporary) as file:
-        file.write(text.encode())
-    if system.get_file_info(checksum).type != fs.FileType.NotFound:
-        system.delete_file(checksum)
-    system.move(temporary, path)
+def _metadata_files(files: CheckpointFiles, directory: str) -> Iterator[str]:
+    for stage in files.names(f"{directory}state"):
+        entries = f"{directory}state/{stage}/{_METADATA}"
+        yield from (f"{entries}/{number}" for number in files.numbers(entries))
 
 
 def _with_paths(text: str, root: str) -> str:

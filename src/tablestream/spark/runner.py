@@ -4,52 +4,59 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
-from tablestream.arguments.words import checked_name
+from tablestream.arguments.words import check_known
 from tablestream.base.calling import user_line
 from tablestream.base.data_text import data_left_out
 from tablestream.connectors.marks import MarkedSink, Moment
 from tablestream.connectors.shipping import has_context
-from tablestream.connectors.sink import RecordSink, Sink, TypedSink, checked_path
-from tablestream.connectors.small_texts import documents
+from tablestream.connectors.sink import Sink, checked_path
 from tablestream.connectors.spark_place import check_none_came_empty, check_writable
 from tablestream.connectors.workers import prepare_workers
-from tablestream.errors import ArgumentError, MixedPlanError, TablestreamError, TargetError
+from tablestream.errors import ArgumentError, TargetError
+from tablestream.planner.evolution import Facts
 from tablestream.planner.explain import explained
-from tablestream.planner.physical_plan import Output, PhysicalPlan
+from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.runtime.drops import DropReport, DropRules, Notice, OnDrop
 from tablestream.spark.births import ShardWatch
 from tablestream.spark.bootstrap import written_once
-from tablestream.spark.columns import schema_of
+from tablestream.spark.evolve import OnPlanChange, evolved
 from tablestream.spark.failures import saying_what_failed
+from tablestream.spark.generations import Generation, current
 from tablestream.spark.interrupts import let_ctrl_c_interrupt
-from tablestream.spark.moments import following, moment_of, next_moment
-from tablestream.spark.options import Alignment, Compat, Emit, OnError, Tombstones, output_of, plan_options
+from tablestream.spark.moments import following, id_of_query, moment_of, next_moment
+from tablestream.spark.options import Alignment, Compat, OnError, kept_options, plan_options
 from tablestream.spark.outputs import check_apart, check_identities, check_outputs, is_lone, write_outputs
 from tablestream.spark.plan import diagram_of, drop_rules, lowered, numbered, query_frame, split
 from tablestream.spark.quiet import quieten
 from tablestream.spark.reports import listen, warn_of_drops
+from tablestream.spark.requests import (
+    OutputRequest,
+    check_requests,
+    check_session,
+    check_sink,
+    in_one_sentence,
+    keyed,
+    shaped,
+    types_of,
+)
 from tablestream.spark.session import configured
 from tablestream.spark.sources import SourceFrame
-from tablestream.spark.staging import REJECTED_COLUMNS, Staged
+from tablestream.spark.staging import Staged
 from tablestream.spark.stored_output import stored_output
-from tablestream.spark.stored_plan import check_plan, store_plan
-from tablestream.topology.graph import history_of
-from tablestream.topology.nodes import Node, Source
-from tablestream.topology.nulls import nullable_key
+from tablestream.spark.stored_plan import check_plan, store_facts, store_plan, stored_facts
+from tablestream.topology.nodes import Source
 
 if TYPE_CHECKING:
     from tablestream.metrics.query_metrics import QueryMetrics
@@ -59,19 +66,6 @@ _log = logging.getLogger(__name__)
 #: Whether Spark stops the run of a query that is active when the query starts again. Its default is true.
 _RESTARTS = "spark.sql.streaming.stopActiveRunOnRestart"
 _TRIGGER = 'Write it as {"availableNow": True} or {"processingTime": "10 seconds"}.'
-
-
-@dataclass(frozen=True, repr=False)
-class OutputRequest:
-    """An output of a query: what it emits, its sink and its name; see `Table.to`."""
-
-    output: Output
-    spark: SparkSession
-    sink: Sink
-    name: str
-
-    def __repr__(self) -> str:
-        return f"Output '{self.name}' to {self.sink.target}"
 
 
 def start(
@@ -85,6 +79,8 @@ def start(
     on_error: OnError = "fail",
     on_drop: OnDrop = "warn",
     redact: bool = False,
+    evolvable: bool | None = None,
+    on_plan_change: OnPlanChange = "refuse",
 ) -> StreamingQuery:
     """Start one query for several outputs.
 
@@ -101,7 +97,7 @@ def start(
     name
         The query's name.
     compat, shards, align
-        Options of the plan; see `Table.changes`.
+        Options of the plan; see `Table.changes`. Default of `shards`: as the checkpoint has it, 16 in a new one.
     on_error
         What becomes of a row for which an expression fails, such as ``cast(text as int)`` of ``'abc'``. ``fail``: the
         query ends with an `ExpressionError` that names the row. ``null``: the expression is null for the row.
@@ -116,6 +112,12 @@ def start(
         input.
     redact
         Whether warnings and errors leave out keys and values of records, and only say where they are.
+    evolvable
+        Whether the state keeps every table of the sources whole, so that a later plan can go on from it (`evolve`).
+        Each table that no operator keeps whole then takes one more copy of its rows. It is part of the plan. Default:
+        as the checkpoint has it, false in a new one.
+    on_plan_change
+        What to do if another plan made the checkpoint: ``"refuse"`` it, or ``"evolve"`` as `evolve` does.
 
     Returns
     -------
@@ -181,20 +183,25 @@ def start(
     """
     _check_words(outputs, checkpoint, trigger)
     spark, checkpoint = outputs[0].spark, checked_path(checkpoint, "the checkpoint")
-    _check_session(outputs, name)
+    check_session(outputs, name)
+    check_known("on_plan_change", on_plan_change, get_args(OnPlanChange))
     options, rules = plan_options(compat, shards, align, on_error), drop_rules(on_drop, redact=redact)
-    plan = lowered([one.output for one in outputs], options)
+    place, facts = _found(spark, checkpoint)
+    plan = lowered([one.output for one in outputs], kept_options(options, facts, shards, evolvable))
     trigger = _checked_trigger(plan, trigger)
     prepare_workers(spark)
     let_ctrl_c_interrupt()
     with data_left_out(rules.redact):
-        query_id, sinks, bootstraps = _settled(spark, checkpoint, plan, outputs)
+        if on_plan_change == "evolve":
+            place = evolved(outputs, checkpoint, plan, place)
+        query_id, sinks, bootstraps = _settled(spark, place, plan, outputs)
+    checkpoint = place.path
     voice = _Voice.of(rules, spark, sinks.values())
-    staged = Staged.of(spark, plan, sinks)
+    staged = replace(Staged.of(spark, plan, sinks), first=place.first)
     frame = query_frame(plan, bootstraps, voice.rules, observed=voice.observed, staged=staged)
     writer = frame.writeStream.outputMode("append").option("checkpointLocation", checkpoint)
     writer = _triggered(writer if name is None else writer.queryName(name), trigger)
-    writer = writer.foreachBatch(_micro_batch_writer(plan, sinks, checkpoint, voice, staged))
+    writer = writer.foreachBatch(_micro_batch_writer(plan, sinks, place, voice, staged))
     replaces = _is_active(spark, query_id)
     if voice.listens:
         listen(spark)
@@ -259,9 +266,9 @@ def plan_text(
     ArgumentError
         There is no output, or an argument has the wrong type.
     """
-    _check_requests(outputs)
+    check_requests(outputs)
     plan = lowered([one.output for one in outputs], plan_options(compat, shards, align))
-    sinks = {str(number): _keyed(one) for number, one in enumerate(outputs)}  # two may have one name
+    sinks = {str(number): keyed(one) for number, one in enumerate(outputs)}  # two may have one name
     staged = Staged.of(outputs[0].spark, plan, sinks)
     ways = (f"Target {sink.target}: {staged.way(name)}" for name, sink in sinks.items())
     return "\n".join((explained(plan), *ways))
@@ -305,54 +312,13 @@ def diagram(
     >>> query = ts.start(*outputs, checkpoint="out/checkpoint")  # doctest: +SKIP
     >>> ts.diagram(*outputs, metrics=heard).save("plan.svg")  # doctest: +SKIP
     """
-    _check_requests(outputs)
+    check_requests(outputs)
     return diagram_of([one.output for one in outputs], plan_options(compat, shards, align), metrics)
-
-
-def request(
-    node: Node,
-    spark: SparkSession,
-    sink: Sink,
-    name: str,
-    *,
-    emit: Emit | None = None,
-    before: bool = False,
-    tombstones: Tombstones = "all",
-) -> OutputRequest:
-    """Describe an output. A sink that needs only final changes gets only those.
-
-    Raises
-    ------
-    ArgumentError
-        A sink that keeps one row per key would also get the late changes of a versioned table.
-    """
-    if emit == "every" and sink.needs_final and history_of(node) is not None:
-        raise ArgumentError(
-            f"{sink.target} keeps one row per key, and any change of a versioned table may be late.",
-            hint='Omit emit=: emit="final" emits the latest.',
-            operator=name,
-            where=user_line(),
-        )
-    chosen: Emit = emit or ("final" if sink.needs_final else "every")
-    is_numbered = isinstance(sink, RecordSink)
-    output = output_of(node, chosen, before, tombstones, latest_only=sink.needs_final, numbered=is_numbered)
-    return OutputRequest(output, spark, sink, name)
-
-
-def _check_requests(outputs: Sequence[Any]) -> None:
-    """Raise unless there is at least one output and nothing else."""
-    others = [one for one in outputs if not isinstance(one, OutputRequest)]
-    if others or not outputs:
-        raise ArgumentError(
-            f"A {type(others[0]).__name__} is not an output." if others else "A query needs an output.",
-            hint='Pass what table.to(sink) returns, such as table.to(ts.to_files("out")).',
-            where=user_line(),
-        )
 
 
 def _check_words(outputs: Sequence[Any], checkpoint: Any, trigger: Any) -> None:
     """Check the types of arguments before anything is written."""
-    _check_requests(outputs)
+    check_requests(outputs)
     if not isinstance(checkpoint, str | os.PathLike) or not os.fspath(checkpoint):
         raise ArgumentError(
             f"checkpoint={checkpoint!r} is not a directory.",
@@ -390,31 +356,22 @@ def _triggered(writer: DataStreamWriter, trigger: Mapping[str, Any]) -> DataStre
         ) from error
 
 
-def _check_session(outputs: Sequence[OutputRequest], name: str | None) -> None:
-    """Refuse outputs of several sessions, what is no name, and the name of a query that runs in the session."""
-    spark = outputs[0].spark
-    if any(output.spark is not spark for output in outputs):
-        raise MixedPlanError(
-            "The tables of one query belong to different Spark sessions.",
-            hint="Create all of them from frames of one session.",
-            where=user_line(),
-        )
-    if checked_name(name) is not None and any(one.name == name for one in spark.streams.active):
-        raise ArgumentError(
-            f"A query of the name {name!r} runs in this session.",
-            hint="Stop it first, or give another name=.",
-            where=user_line(),
-        )
-
-
 def _is_active(spark: SparkSession, query_id: str | None) -> bool:
     """Whether a query runs in the session, and Spark stops that run when the query starts again."""
     active = any(str(one.id) == query_id for one in spark.streams.active)
     return active and spark.conf.get(_RESTARTS, "true") == "true"
 
 
+def _found(spark: SparkSession, checkpoint: str) -> tuple[Generation, Facts | None]:
+    """Look for the generation in a checkpoint, and for what it says of its plan."""
+    check_writable(spark, checkpoint, f"The checkpoint {checkpoint} cannot be read or written")
+    with in_one_sentence(f"The checkpoint {checkpoint}", user_line()):
+        place = current(spark, checkpoint)
+        return place, stored_facts(spark, place.path)
+
+
 def _settled(
-    spark: SparkSession, checkpoint: str, plan: PhysicalPlan, outputs: Sequence[OutputRequest]
+    spark: SparkSession, place: Generation, plan: PhysicalPlan, outputs: Sequence[OutputRequest]
 ) -> tuple[str | None, dict[str, Sink], dict[Source, DataFrame]]:
     """Look at the checkpoint, then at the targets; store the plan and the bootstraps of a new query.
 
@@ -423,18 +380,20 @@ def _settled(
     tuple of str or None, dict, and dict
         The query's id, None if it is new; the outputs' names and sinks; the rows that sources start with.
     """
-    outputs = [replace(one, sink=_keyed(one)) for one in outputs]
+    outputs = [replace(one, sink=keyed(one)) for one in outputs]
     sinks = [one.sink for one in outputs]
     check_outputs([one.name for one in outputs], sinks)
-    query_id, is_stored = _checked_start(spark, checkpoint, plan, sinks)
+    query_id, is_stored = _checked_start(spark, place.path, plan, sinks)
     for one in outputs:
-        _check_sink(one)
-    outputs = [replace(one, sink=_shaped(one)) for one in outputs]
+        check_sink(one)
+    outputs = [replace(one, sink=shaped(one)) for one in outputs]
     check_identities(one.sink for one in outputs)
-    _settle(checkpoint, query_id, plan, outputs)
+    _settle(place, query_id, plan, outputs)
     if not is_stored:
-        store_plan(spark, checkpoint, plan)
-    bootstraps = written_once(spark, checkpoint, plan, started=query_id is not None)
+        store_plan(spark, place.path, plan)
+    if plan.rounds:
+        store_facts(spark, place.path, Facts.of(plan, {one.name: one.sink.target for one in outputs}))
+    bootstraps = written_once(spark, place.path, plan, started=query_id is not None)
     return query_id, {one.name: one.sink for one in outputs}, bootstraps
 
 
@@ -448,16 +407,15 @@ def _checked_start(
     tuple of str or None, and bool
         The query's id, None if no query was started there; and whether the checkpoint has a plan.
     """
-    check_writable(spark, checkpoint, f"The checkpoint {checkpoint} cannot be read or written")
-    with _in_one_sentence(f"The checkpoint {checkpoint}", user_line()):
-        query_id = _query_id(spark, checkpoint)
+    with in_one_sentence(f"The checkpoint {checkpoint}", user_line()):
+        query_id = id_of_query(spark, checkpoint)
         if query_id is None:
             check_apart(checkpoint, sinks)
         return query_id, query_id is not None and check_plan(spark, checkpoint, plan)
 
 
 def _settle(
-    checkpoint: str, query_id: str | None, plan: PhysicalPlan, outputs: Sequence[OutputRequest]
+    place: Generation, query_id: str | None, plan: PhysicalPlan, outputs: Sequence[OutputRequest]
 ) -> None:
     """Let targets that keep marks refuse a checkpoint that they do not fit, or be settled as the user said."""
     moment = None
@@ -465,79 +423,26 @@ def _settle(
         spark, sink = one.spark, one.sink
         if not isinstance(sink, MarkedSink):
             continue
-        with _in_one_sentence(f"The target {sink.target}", user_line()):
-            moment = moment or next_moment(spark, checkpoint, query_id)
-            key, value = _types(one.output)
+        with in_one_sentence(f"The target {sink.target}", user_line()):
+            moment = moment or next_moment(spark, place, query_id)
+            key, value = types_of(one.output)
             columns = StructType([*key.fields, *value.fields])
-            stored = partial(stored_output, spark, checkpoint, plan, one.output.node, moment.number - 1)
+            done = moment.number - 1 - place.first
+            stored = partial(stored_output, spark, place.path, plan, one.output.node, done)
             try:
                 sink.at(moment).settle(spark, columns, stored)
             except TargetError as error:
                 raise error.at("", user_line()) from error
 
 
-@contextmanager
-def _in_one_sentence(place: str, where: str) -> Iterator[None]:
-    """Make one sentence of Spark's error for a place that it cannot read or write: PySpark passes on what Java says."""
-    try:
-        yield
-    except TablestreamError:
-        raise
-    except (PySparkException, Py4JJavaError, OSError) as error:
-        lines = [line.strip(" :") for line in str(error).split("\n") if line.strip()]
-        said = next(
-            (line for line in lines if not line.startswith("An error occurred")), type(error).__name__
-        )
-        raise ArgumentError(
-            f"{place} cannot be read or written: {said}",
-            hint="Give a directory that Spark can write. Another file system needs its jar and settings in Spark.",
-            where=where,
-        ) from error
-
-
-def _check_sink(one: OutputRequest) -> None:
-    """Let a sink refuse the session and the columns."""
-    key, value = _types(one.output)
-    one.sink.check(one.spark, [*key.names, *value.names])
-    if isinstance(one.sink, TypedSink):
-        one.sink.check_types(one.spark, StructType([*key.fields, *value.fields]))
-
-
-def _types(output: Output) -> tuple[StructType, StructType]:
-    """The key and value columns of an output's changes, without those that the library adds."""
-    if output.rejected:
-        return StructType(), REJECTED_COLUMNS
-    key = StructType(
-        [
-            StructField(one.name, one.dataType, can_be_null)
-            for one, can_be_null in zip(schema_of(output.node.key), nullable_key(output.node), strict=True)
-        ]
-    )
-    return key, schema_of(output.node.value)
-
-
-def _keyed(one: OutputRequest) -> Sink:
-    """The sink with the key of its changes. Rejected records have none."""
-    key = [column.name for column in one.output.node.key]
-    return one.sink if one.output.rejected else one.sink.keyed_by(key)
-
-
-def _shaped(one: OutputRequest) -> Sink:
-    """The sink with the columns of its changes, if it makes records."""
-    if not isinstance(one.sink, RecordSink):
-        return one.sink
-    key, value = _types(one.output)
-    return one.sink.shaped(key, value, records=one.output.rejected or one.output.node.is_stream)
-
-
 def _micro_batch_writer(
-    plan: PhysicalPlan, sinks: Mapping[str, Sink], checkpoint: str, voice: _Voice, staged: Staged
+    plan: PhysicalPlan, sinks: Mapping[str, Sink], place: Generation, voice: _Voice, staged: Staged
 ) -> Callable[[DataFrame, int], None]:
     """Return the function that Spark calls with each micro-batch."""
     known: list[Moment] = []
     is_marked = any(isinstance(sink, MarkedSink) for sink in sinks.values())
     endings = plan.endings
-    watch = ShardWatch.of(plan, checkpoint) if plan.rounds else None
+    watch = ShardWatch.of(plan, place) if plan.rounds else None
     hear = voice.of_run()
     directories = _parquet_directories(plan)
 
@@ -547,20 +452,20 @@ def _micro_batch_writer(
         spark = micro_batch.sparkSession
         for one in directories:
             check_none_came_empty(spark, one)
-        query_id = known[-1].query_id if known else _query_id(spark, checkpoint)
+        query_id = known[-1].query_id if known else id_of_query(spark, place.path)
         assert query_id is not None  # noqa: S101 - Spark wrote it before it called this
         if not is_marked:
-            moment = Moment(number, query_id)
-        elif known and known[-1].number == number - 1:
-            moment = following(spark, checkpoint, known[-1])
+            moment = Moment(place.first + number, query_id)
+        elif known and known[-1].number == place.first + number - 1:
+            moment = following(spark, place, known[-1])
         else:
-            moment = moment_of(spark, checkpoint, query_id, number)
+            moment = moment_of(spark, place, query_id, number)
         known[:] = [moment]
         write_outputs(
             micro_batch,
             moment,
             sinks,
-            split=lambda frame, index: numbered(split(frame, endings[index]), number),
+            split=lambda frame, index: numbered(split(frame, endings[index]), moment.number),
             watch=watch,
             hear=hear,
             alone=voice.rules.on_drop != "fail",
@@ -576,8 +481,3 @@ def _parquet_directories(plan: PhysicalPlan) -> list[str]:
     return sorted(
         {one.directory for one in frames if isinstance(one, SourceFrame) and one.directory is not None}
     )
-
-
-def _query_id(spark: SparkSession, checkpoint: str) -> str | None:
-    """Read the query's id, which lives as long as its checkpoint. None if no query was started yet."""
-    return next((str(one["id"]) for one in documents(spark, checkpoint, "metadata")), None)

@@ -95,10 +95,13 @@ def configure(spark: SparkSession) -> SparkSession:
 
 
 @contextmanager
-def configured(spark: SparkSession, shards: int, columns: int = 0) -> Iterator[None]:
+def configured(
+    spark: SparkSession, shards: int, columns: int = 0, partitions: int | None = None
+) -> Iterator[None]:
     """Give a session what a query needs while the query starts, and restore it.
 
-    `columns`: how many columns rows have that Spark passes to the workers at the end.
+    `columns`: how many columns rows have that Spark passes to the workers at the end. `partitions`: how many a new
+    checkpoint gets.
     """
     # The lock comes first: what another start has set for itself is not there to stay.
     with _changing:
@@ -106,6 +109,8 @@ def configured(spark: SparkSession, shards: int, columns: int = 0) -> Iterator[N
         rows = int(spark.conf.get(_ARROW_ROWS, None) or 0)
         if rows * columns > CELLS:  # most of them are null in a row, and take room in a batch all the same
             wanted[_ARROW_ROWS] = str(max(1, CELLS // columns))
+        if partitions is not None:
+            wanted[PARTITIONS] = str(partitions)
         with _changed(spark, wanted):
             yield
 

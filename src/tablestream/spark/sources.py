@@ -336,8 +336,12 @@ def _bootstrap(said: SourceSpec, frame: DataFrame, log: Reading) -> Bootstrap | 
     """The rows that the table starts with, read as its log."""
     if said.bootstrap is None:
         return None
-    absent = {one.name: one.dataType for one in frame.schema if one.name in _OF_RECORDS}
-    return Bootstrap(laid_out(said.bootstrap, log), absent)
+    return Bootstrap(laid_out(said.bootstrap, log), columns_of_records(frame))
+
+
+def columns_of_records(frame: DataFrame) -> dict[str, T.DataType]:
+    """The columns of a source that only its records have, and no rows that it starts with."""
+    return {one.name: one.dataType for one in frame.schema if one.name in _OF_RECORDS}
 
 
 def _deciding(

@@ -47,14 +47,18 @@ class StagedRows:
 
 @dataclass(frozen=True)
 class RowStager:
-    """Writes the rows of outputs; passes on reports, and what each task has written is one more."""
+    """Writes the rows of outputs; passes on reports, and what each task has written is one more.
+
+    `first`: as in `Staged`.
+    """
 
     outputs: tuple[StagedRows, ...]
+    first: int = 0
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Work off all record batches of a task."""
         by_port = {one.number: one for one in self.outputs}
-        with TaskFiles(micro_batch_id()) as files:
+        with TaskFiles(self.first + micro_batch_id()) as files:
             for batch in batches:
                 ports = batch[_PORT]
                 there = set(pc.unique(ports).to_pylist())

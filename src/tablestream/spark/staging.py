@@ -71,12 +71,15 @@ class Staged:
         The outputs' ports, by their names.
     reasons
         Why the others come from Spark's rows, or what Spark does before, by their names.
+    first
+        The number that targets give to the first micro-batch of the checkpoint.
     """
 
     ports: tuple[StagedPort, ...] = ()
     rows: tuple[StagedRows, ...] = ()
     names: Mapping[str, int] = field(default_factory=dict)
     reasons: Mapping[str, str] = field(default_factory=dict)
+    first: int = 0
 
     @classmethod
     def of(cls, spark: SparkSession, plan: PhysicalPlan, sinks: Mapping[str, Sink]) -> Staged:

@@ -21,6 +21,7 @@ from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError
 from tablestream.planner.catalogue import StoredTable
 from tablestream.spark import blobs
+from tablestream.spark.generations import current
 from tablestream.spark.relocation import check_place
 from tablestream.spark.row_frames import frame_of
 from tablestream.spark.stored_key import KeyRows
@@ -114,7 +115,7 @@ def read_stored(
     key: Any = None,
 ) -> tuple[StoredTable, DataFrame]:
     """Return a table in the state, and its rows as `read_state` does; it raises the same errors."""
-    path = checked_path(checkpoint, "the checkpoint")
+    path = current(spark, checked_path(checkpoint, "the checkpoint")).path
     prepare_workers(spark)
     check_place(spark, path)
     state = StoredState.of(spark, path, batch_id)

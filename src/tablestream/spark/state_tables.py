@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from tablestream.connectors.sink import checked_path
 from tablestream.planner.catalogue import StoredTable
+from tablestream.spark.generations import current
 from tablestream.spark.relocation import check_place
 from tablestream.spark.stored_state import StoredState
 from tablestream.state import manifest as manifests
@@ -69,7 +70,7 @@ def summary(
     CheckpointMovedError
         The checkpoint was moved or copied.
     """
-    path = checked_path(checkpoint, "the checkpoint")
+    path = current(spark, checked_path(checkpoint, "the checkpoint")).path
     check_place(spark, path)
     state = StoredState.of(spark, path, batch_id)
     stored = state.tables()

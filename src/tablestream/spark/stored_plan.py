@@ -10,11 +10,14 @@ from pyspark.sql import SparkSession
 from tablestream.base.calling import user_line
 from tablestream.connectors.small_texts import documents, write_line
 from tablestream.errors import SessionSettingError
+from tablestream.planner.evolution import Facts
 from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.spark.relocation import check_place
 
 #: The directory in the checkpoint.
 PLAN_TEXT = "tablestream"
+#: The place of the facts that a later plan is compared with.
+_FACTS = f"{PLAN_TEXT}/facts"
 #: What decides the value of a cast or of a part of a time, and whether a failed cast is null.
 _EVALUATING = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled")
 #: Names of UTC: a server's default is often Etc/UTC where a user writes UTC.
@@ -41,9 +44,37 @@ def check_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> bool
     check_place(spark, checkpoint)
     plan.check_same(stored[0]["value"])
     if plan.rounds:
-        # Older versions stored no settings.
-        _check_evaluation(spark, json.loads(stored[0].get("session", "{}")))
+        check_settings(spark, checkpoint)
     return True
+
+
+def check_settings(spark: SparkSession, checkpoint: str) -> None:
+    """Refuse a session in which expressions give other values than those in the state.
+
+    Raises
+    ------
+    SessionSettingError
+        It has another time zone, or another mode of casts.
+    """
+    for stored in documents(spark, f"{checkpoint}/{PLAN_TEXT}", "part-*"):
+        # Older versions stored no settings.
+        _check_evaluation(spark, json.loads(stored.get("session", "{}")))
+
+
+def stored_text(spark: SparkSession, checkpoint: str) -> str | None:
+    """Return the text of the plan that made a checkpoint; None if it has none."""
+    return next((str(one["value"]) for one in documents(spark, f"{checkpoint}/{PLAN_TEXT}", "part-*")), None)
+
+
+def store_facts(spark: SparkSession, checkpoint: str, facts: Facts) -> None:
+    """Store what a later plan is compared with, if it is not there."""
+    if stored_facts(spark, checkpoint) != facts:
+        write_line(spark, f"{checkpoint}/{_FACTS}", facts.text, mode="overwrite")
+
+
+def stored_facts(spark: SparkSession, checkpoint: str) -> Facts | None:
+    """Return them; None in checkpoints that older versions have started."""
+    return next(map(Facts.read, documents(spark, f"{checkpoint}/{_FACTS}", "part-*")), None)
 
 
 def store_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> None:

@@ -250,6 +250,8 @@ class OutputUnpacker:
         Whether there is a column `NOTE`.
     staged
         The ports whose messages are written here. What their stages return stands in `NOTE`, beside the port.
+    first
+        The number that targets give to the first micro-batch of the checkpoint.
     """
 
     opened: tuple[Opened, ...]
@@ -257,6 +259,7 @@ class OutputUnpacker:
     micro_batch: int | None = None
     noted: bool = False
     staged: tuple[StagedPort, ...] = ()
+    first: int = 0
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Unpack all record batches of a task; its blobs come sorted by shard."""
@@ -315,7 +318,7 @@ class OutputUnpacker:
 
     @property
     def _number(self) -> int:
-        return micro_batch_id() if self.micro_batch is None else self.micro_batch
+        return self.first + micro_batch_id() if self.micro_batch is None else self.micro_batch
 
     def _wide(self, rows: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:
         kinds: dict[str, pa.DataType] = {"__port": pa.int32()}

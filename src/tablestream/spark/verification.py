@@ -26,6 +26,7 @@ from tablestream.errors import StateError, TablestreamError
 from tablestream.planner.catalogue import StoredTables
 from tablestream.spark import blobs
 from tablestream.spark.failures import failure_of
+from tablestream.spark.generations import current
 from tablestream.spark.relocation import check_place
 from tablestream.spark.state_reader import check_kinds
 from tablestream.spark.stored_state import StoredState
@@ -179,7 +180,7 @@ def verify(
     """
     check_session(spark)
     check_kinds(checkpoint, batch_id)
-    path = checked_path(checkpoint, "the checkpoint")
+    path = current(spark, checked_path(checkpoint, "the checkpoint")).path
     prepare_workers(spark)
     check_place(spark, path)
     state = StoredState.of(spark, path, whole(batch_id))

@@ -14,7 +14,7 @@ from tablestream.base.calling import user_line
 from tablestream.base.extras import install_hint
 from tablestream.connectors.console.sink import to_console
 from tablestream.errors import ArgumentError
-from tablestream.spark.runner import OutputRequest
+from tablestream.spark.requests import OutputRequest
 
 if TYPE_CHECKING:
     from tablestream.sql.program import Program

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tablestream.connectors.sink import Sink
-from tablestream.spark.runner import OutputRequest
+from tablestream.spark.requests import OutputRequest
 from tablestream.streams import Stream
 from tablestream.tables import Table
 

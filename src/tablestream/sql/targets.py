@@ -10,7 +10,7 @@ from tablestream.connectors.files.sink import to_files
 from tablestream.connectors.kafka.sink import to_kafka
 from tablestream.connectors.postgres.sink import to_postgres
 from tablestream.connectors.sink import Sink
-from tablestream.spark.runner import OutputRequest
+from tablestream.spark.requests import OutputRequest
 from tablestream.sql.options import Options, Step
 from tablestream.sql.outputs import Result
 from tablestream.sql.problems import MistakeError, Problem, nearest

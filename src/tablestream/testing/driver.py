@@ -28,8 +28,8 @@ from tablestream.spark.build import Builder
 from tablestream.spark.options import Alignment, Compat, OnError, plan_options
 from tablestream.spark.plan import drop_rules, lowered, outputs_frame, split
 from tablestream.spark.reports import warn_of_drops
+from tablestream.spark.requests import OutputRequest
 from tablestream.spark.row_frames import frame_of
-from tablestream.spark.runner import OutputRequest
 from tablestream.spark.stored_rows import StoredRows, check_history, checked_time, chosen, moment_of, shown
 from tablestream.state.cache import MemoryCache
 from tablestream.state.sealed import unseal

@@ -1,0 +1,253 @@
+"""What a checkpoint keeps of its plan so that a query can evolve into another one, and what becomes of each part then.
+
+========  ===================================  ====================================================================
+part      when                                 fate
+========  ===================================  ====================================================================
+source    the state has its table whole        kept: its rows enter the new plan in one step
+source    the old plan did not have it         new: it is read from its beginning
+source    the new plan does not have it        removed
+source    neither                              refused
+output    same target, same meaning            silent: the target gets later changes only
+output    another target                       new: the whole table comes out once
+output    same target, maintained              brought over: the target gets the new table in one transaction
+output    same target, a log                   refused: its readers have followed another table
+output    the new plan does not have it        removed: the target is left as it is
+operator                                       rebuilt from the rows of its sources; refused if they do not say what it
+                                               remembers
+========  ===================================  ====================================================================
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from tablestream.planner.physical_plan import Ending, PhysicalPlan
+from tablestream.topology.graph import ancestors
+from tablestream.topology.keep import Keep
+from tablestream.topology.nodes import (
+    Captured,
+    Deduplicate,
+    Field,
+    Fields,
+    ForeignKeyJoin,
+    Join,
+    Materialize,
+    Node,
+    Reorder,
+    SequenceBy,
+    Source,
+    Suppress,
+    Top,
+    Transactions,
+)
+
+Fate = Literal["kept", "new", "removed", "rebuilt", "silent", "brought over", "refused"]
+#: The name of a source's second stream, which has the rows that it starts with.
+_BOOTSTRAP = "{}!bootstrap"
+_EVOLVABLE = "Start a new checkpoint with ts.start(..., evolvable=True), which keeps every table whole."
+
+
+@dataclass(frozen=True)
+class SourceFacts:
+    """A source: how it is declared, its columns, and whether the state has its table whole."""
+
+    text: str
+    key: Fields
+    value: Fields
+    is_whole: bool
+
+
+@dataclass(frozen=True)
+class OutputFacts:
+    """An output: its name, and what it emits."""
+
+    name: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a later plan is compared with.
+
+    Attributes
+    ----------
+    positions
+        The streams of the query, in the order in which Spark numbers them: sources, and the rows that they start with.
+    sources, outputs
+        By their names, and by their targets.
+    shards, evolvable
+        Options of the plan, which a later start keeps if it does not say otherwise.
+    """
+
+    positions: tuple[str, ...]
+    sources: Mapping[str, SourceFacts]
+    outputs: Mapping[str, OutputFacts]
+    shards: int
+    evolvable: bool
+
+    @classmethod
+    def of(cls, plan: PhysicalPlan, targets: Mapping[str, str]) -> Facts:
+        """Find the facts of a plan. `targets`: the outputs' names, in their order, and targets."""
+        sources = {
+            plan.names[one]: SourceFacts(one.text, one.key, one.value, one in plan.whole)
+            for one in plan.sources
+        }
+        outputs = {
+            target: OutputFacts(name, _meaning(plan, ending))
+            for ending, (name, target) in zip(plan.endings, targets.items(), strict=True)
+        }
+        return cls(tuple(_positions(plan)), sources, outputs, plan.options.shards, plan.options.evolvable)
+
+    @property
+    def text(self) -> str:
+        """One line, which `read` reads."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def read(cls, facts: Mapping[str, Any]) -> Facts:
+        """Read the object that `text` has."""
+        sources = {
+            name: SourceFacts(**one | {part: _fields(one[part]) for part in ("key", "value")})
+            for name, one in facts["sources"].items()
+        }
+        outputs = {target: OutputFacts(**one) for target, one in facts["outputs"].items()}
+        positions = tuple(facts["positions"])
+        return cls(positions, sources, outputs, facts["shards"], facts["evolvable"])
+
+
+@dataclass(frozen=True)
+class PartFate:
+    """What becomes of a source, an operator or an output, and why."""
+
+    part: Literal["source", "operator", "output"]
+    name: str
+    fate: Fate
+    why: str
+
+
+def fates(
+    old: Facts, new: Facts, plan: PhysicalPlan, maintained: Collection[str], *, is_same: bool = False
+) -> tuple[PartFate, ...]:
+    """Say what becomes of each part of a query if it evolves.
+
+    Parameters
+    ----------
+    old, new, plan
+        The facts of the checkpoint; those of the new plan, and the plan.
+    maintained
+        The targets of the new plan that have one row per key, and can be brought over.
+    is_same
+        Whether both plans have the same state: then another select of a log counts from now on, as at any start.
+    """
+    outputs = _of_outputs(old, new, maintained, is_same=is_same)
+    return (*_of_sources(old, new, plan), *_of_operators(plan), *outputs)
+
+
+def _of_sources(old: Facts, new: Facts, plan: PhysicalPlan) -> Iterator[PartFate]:
+    for source in plan.sources:
+        name = plan.names[source]
+        if name not in old.sources:
+            yield PartFate("source", name, "new", "it is read from its beginning")
+            continue
+        why = _not_kept(old.sources[name], new.sources[name], source)
+        yield PartFate("source", name, "refused" if why else "kept", why or "its rows are in the state")
+    for name in old.sources.keys() - new.sources.keys():
+        yield PartFate("source", name, "removed", "the new plan does not read it")
+
+
+def _not_kept(old: SourceFacts, new: SourceFacts, source: Source) -> str:
+    """Why the rows of a source cannot enter the new plan; empty if they can."""
+    if source.records:
+        return "it is a stream, whose records the state does not keep"
+    if old.text != new.text or old.key != new.key:
+        return f"it is declared in another way than before: {new.text}, not {old.text}"
+    if not old.is_whole:
+        return f"the state does not have its rows whole. {_EVOLVABLE}"
+    missing = [one.name for one in new.value if one not in old.value]
+    return f"the state lacks its columns {', '.join(missing)}. {_EVOLVABLE}" if missing else ""
+
+
+def _of_operators(plan: PhysicalPlan) -> Iterator[PartFate]:
+    for node in ancestors(*(ending.node for ending in plan.endings)):
+        why = not_rebuilt(node)
+        if why:
+            yield PartFate("operator", plan.names[node], "refused", why)
+    if plan.options.align is not None:
+        yield PartFate("operator", "align=", "refused", "records that wait for others are not in a table")
+    names = (placed.name for work in plan.rounds for placed in work.operators)
+    yield from (PartFate("operator", name, "rebuilt", "from the rows of its sources") for name in names)
+
+
+def not_rebuilt(node: Node) -> str:
+    """Why the rows of sources do not say what a node remembers; empty if they do."""
+    is_dated = isinstance(node, ForeignKeyJoin) and node.as_of is not None
+    is_dated |= isinstance(node, Join) and node.complete_history
+    reasons = (
+        (isinstance(node, Suppress | Reorder), "it holds changes back until a time, and rows do not wait"),
+        (isinstance(node, Keep), "it remembers how far time has come, also by rows that are gone"),
+        (
+            isinstance(node, SequenceBy | Deduplicate | Captured | Transactions),
+            "it remembers places in a log, which rows do not have",
+        ),
+        (
+            isinstance(node, Materialize) and node.history_us is not None,
+            "it remembers earlier versions of rows",
+        ),
+        (is_dated, "it joins earlier versions of rows"),
+        (isinstance(node, Top) and not node.ranked, "it remembers in which order equal rows arrived"),
+        (
+            node.is_stream and not isinstance(node, Source),
+            "it is a stream, whose records the state does not keep",
+        ),
+    )
+    return next((why for holds, why in reasons if holds), "")
+
+
+def _of_outputs(old: Facts, new: Facts, maintained: Collection[str], *, is_same: bool) -> Iterator[PartFate]:
+    for target, output in new.outputs.items():
+        before = old.outputs.get(target)
+        if before is None:
+            yield PartFate("output", output.name, "new", f"{target} gets the whole table once")
+        elif before.meaning == output.meaning:
+            yield PartFate("output", output.name, "silent", f"{target} gets later changes only")
+        elif is_same and target not in maintained:
+            yield PartFate("output", output.name, "silent", f"{target} gets later changes as they are now")
+        elif target in maintained:
+            yield PartFate("output", output.name, "brought over", f"{target} gets the new table as it is")
+        else:
+            why = f"the readers of {target} have followed another table: write to a new target"
+            yield PartFate("output", output.name, "refused", why)
+    for target in old.outputs.keys() - new.outputs.keys():
+        yield PartFate("output", old.outputs[target].name, "removed", f"{target} is left as it is")
+
+
+def _positions(plan: PhysicalPlan) -> Iterator[str]:
+    """The streams in the order in which a plan's stages read them."""
+    entering: list[tuple[int, str]] = []
+    for source, readers in plan.sources.items():
+        name = plan.names[source]
+        entering.append((min((one.port.round for one in readers), default=0), name))
+        if source.bootstrapped:
+            first = plan.bootstrap_readers(source)
+            entering.append((min((one.port.round for one in first), default=0), _BOOTSTRAP.format(name)))
+    rounds = [work.number for work in plan.rounds]
+    yield from (name for number in rounds for of, name in entering if of == number)
+    yield from (name for of, name in entering if of not in rounds)
+
+
+def _meaning(plan: PhysicalPlan, ending: Ending) -> str:
+    """What an output emits: its options, and every table that it depends on."""
+    words = ("final", "before", "minimal", "rejected", "latest_only", "numbered")
+    options = [name for name in words if getattr(ending, name)]
+    lines = [f"{plan.options.compat} {plan.options.align} {' '.join(options)}"]
+    for node in ancestors(ending.node):
+        parents = ", ".join(plan.names[parent] for parent in node.parents)
+        lines.append(f"{plan.names[node]} of {parents}: {node.meaning}")
+    return "\n".join(lines)
+
+
+def _fields(facts: Sequence[Mapping[str, str]]) -> Fields:
+    return tuple(Field(**one) for one in facts)

@@ -1,0 +1,502 @@
+"""Let a query evolve: a changed plan goes on where the old one stopped, from the rows that its state keeps.
+
+The new plan gets a generation of the checkpoint (`tablestream.spark.generations`). Its first micro-batch reads the rows
+that the old state keeps of each source, as one step, and builds all state in bulk. Then the generation gets the old
+query's places in its sources, and becomes the current one by one small file. A failure before leaves the old one as it
+was.
+
+Spark finds a source's place in ``offsets/<micro-batch>``, where each line is a source, and what else it knows of it in
+``sources/<number>``. Both are copied as files, and nothing in them is understood but their order.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tablestream.arguments.kinds import whole as whole_number
+from tablestream.base.calling import user_line
+from tablestream.base.data_text import data_left_out
+from tablestream.connectors.marks import MarkedSink, MarkingSink, Moment
+from tablestream.connectors.sink import Sink, checked_path
+from tablestream.connectors.workers import prepare_workers
+from tablestream.errors import ArgumentError, PlanChangedError, StateError
+from tablestream.planner.evolution import Facts, PartFate, fates
+from tablestream.planner.physical_plan import PhysicalPlan, PlanOptions
+from tablestream.runtime.drops import ONLY_COUNTED
+from tablestream.spark import generations
+from tablestream.spark.births import ShardWatch
+from tablestream.spark.bootstrap import bootstrap_of, places, stream_of, write_rows
+from tablestream.spark.bootstrap_frame import Bootstrap
+from tablestream.spark.checkpoint_files import CheckpointFiles
+from tablestream.spark.generations import Generation
+from tablestream.spark.moments import id_of_query, moment_of
+from tablestream.spark.options import Alignment, Compat, OnError, kept_options, plan_options
+from tablestream.spark.outputs import check_identities, check_outputs, write_outputs
+from tablestream.spark.plan import lowered, numbered, query_frame, split
+from tablestream.spark.quiet import quieten
+from tablestream.spark.requests import (
+    OutputRequest,
+    check_requests,
+    check_session,
+    check_sink,
+    in_one_sentence,
+    keyed,
+    shaped,
+)
+from tablestream.spark.session import configured
+from tablestream.spark.sources import columns_of_records, frame_of_source
+from tablestream.spark.staging import Staged
+from tablestream.spark.state_reader import read_stored
+from tablestream.spark.stored_plan import (
+    check_settings,
+    store_facts,
+    store_plan,
+    stored_facts,
+    stored_text,
+)
+from tablestream.topology.nodes import Source
+
+#: What a start does about a checkpoint that another plan made.
+OnPlanChange = Literal["refuse", "evolve"]
+#: What Spark writes for a source of which it has no place yet.
+_NOWHERE = "-"
+#: The form of ``offsets/<micro-batch>``: this line, one with settings, and one for each source.
+_FORMAT, _HEAD = "v1", 2
+
+
+@dataclass(frozen=True)
+class Evolution:
+    """What becomes of each part of a query if it evolves into another plan.
+
+    Attributes
+    ----------
+    parts : tuple
+        Of each source, operator and output: ``part``, ``name``, ``fate`` and ``why``.
+    micro_batch : int
+        The last complete micro-batch of the old plan, from which the new one goes on.
+    is_same : bool
+        Whether the checkpoint has this plan, and each target its rows: nothing has to be done.
+    """
+
+    parts: tuple[PartFate, ...]
+    micro_batch: int
+    is_same: bool
+
+    @property
+    def refused(self) -> tuple[PartFate, ...]:
+        """The parts for which the query cannot evolve; none: it can."""
+        return tuple(one for one in self.parts if one.fate == "refused")
+
+    def __str__(self) -> str:
+        """A line for each part."""
+        if self.is_same:
+            return "The checkpoint has this plan: the query can go on with it."
+        width = max((len(one.name) for one in self.parts), default=0)
+        lines = [f"{one.part:<8}  {one.name:<{width}}  {one.fate:<12}  {one.why}" for one in self.parts]
+        return "\n".join([f"From micro-batch {self.micro_batch}:", *lines])
+
+
+def check(
+    *outputs: OutputRequest,
+    checkpoint: str | os.PathLike[str],
+    compat: Compat = None,
+    shards: int | None = None,
+    align: Alignment = False,
+    on_error: OnError = "fail",
+    evolvable: bool | None = None,
+) -> Evolution:
+    """Say what becomes of a query if it evolves into another plan; nothing is written.
+
+    Parameters
+    ----------
+    outputs, compat, shards, align, on_error, evolvable
+        The new plan, as `start` gets it.
+    checkpoint
+        The directory of the query's checkpoint.
+
+    Returns
+    -------
+    Evolution
+        Its text has a line for each source, operator and output.
+
+    Raises
+    ------
+    ArgumentError, MixedPlanError
+        As by `start`.
+    StateError
+        The directory is no checkpoint of such a query, or its last micro-batch is not complete; or an older version
+        wrote it.
+
+    Examples
+    --------
+    >>> print(ts.check(orders.to(sink), checkpoint="out/checkpoint"))  # doctest: +SKIP
+    """
+    wanted = _Wanted(plan_options(compat, shards, align, on_error), shards, evolvable)
+    return _Change.of(outputs, checkpoint, wanted).evolution
+
+
+def evolve(
+    *outputs: OutputRequest,
+    checkpoint: str | os.PathLike[str],
+    compat: Compat = None,
+    shards: int | None = None,
+    align: Alignment = False,
+    on_error: OnError = "fail",
+    evolvable: bool | None = None,
+    partitions: int | None = None,
+) -> Evolution:
+    """Let a query that has ended go on with another plan, from the rows that its state keeps.
+
+    Outputs with the same meaning and target get later changes only. A new output gets its whole table. A maintained
+    table whose output has changed is brought to the new table in one transaction. Afterwards `start` the new plan with
+    the same checkpoint.
+
+    Parameters
+    ----------
+    outputs, compat, shards, align, on_error, evolvable
+        The new plan, as `start` gets it. Another number of shards is another plan.
+    checkpoint
+        The directory of the query's checkpoint. The old plan's state stays in it until `drop_generations`.
+    partitions
+        How many partitions the state has from now on: at most as many tasks run at a time. Default: as for a new
+        checkpoint.
+
+    Returns
+    -------
+    Evolution
+        What became of each source, operator and output.
+
+    Raises
+    ------
+    PlanChangedError
+        The query cannot evolve: the text names the parts and the reasons. Nothing was written.
+    ArgumentError
+        The query runs in this session; or as by `start`.
+    StateError
+        As by `check`.
+
+    Notes
+    -----
+    The rows of all sources enter as one step, as those of ``bootstrap=`` do, with the times that they had. The time of
+    a group or of a joined row follows from the rows that are there, so it can be earlier than it was.
+
+    Until the generation is complete, the old one is current: after a failure, call `evolve` again, or start the old
+    plan.
+    A target that was brought over before the failure fits the new plan only.
+
+    Examples
+    --------
+    >>> ts.evolve(orders.to(sink), checkpoint="out/checkpoint", shards=64)  # doctest: +SKIP
+    """
+    if partitions is not None and not (whole_number(partitions) or 0) >= 1:
+        raise ArgumentError(
+            f"partitions={partitions!r} is not a number of partitions.",
+            hint="Give 1 or more.",
+            where=user_line(),
+        )
+    wanted = _Wanted(plan_options(compat, shards, align, on_error), shards, evolvable)
+    change = _Change.of(outputs, checkpoint, wanted)
+    change.check()
+    if not change.evolution.is_same or partitions is not None:
+        change.carry_out(partitions)
+    return change.evolution
+
+
+def evolved(
+    outputs: Sequence[OutputRequest], checkpoint: str, plan: PhysicalPlan, place: Generation
+) -> Generation:
+    """Let a query evolve if another plan made its checkpoint; return the generation with which it goes on."""
+    spark = outputs[0].spark
+    text, facts = stored_text(spark, place.path), stored_facts(spark, place.path)
+    now = Facts.of(plan, {one.name: keyed(one).target for one in outputs})
+    if text is None or (plan.is_same(text) and facts in (None, now)):
+        return place
+    wanted = _Wanted(plan.options, plan.options.shards, plan.options.evolvable)
+    change = _Change.of(outputs, checkpoint, wanted)
+    change.check()
+    if not change.evolution.is_same:
+        change.carry_out(None)
+    return generations.current(spark, checkpoint)
+
+
+def drop_generations(spark: SparkSession, checkpoint: str | os.PathLike[str]) -> int:
+    """Remove the state of the plans from which a query has evolved; it cannot go back then.
+
+    Parameters
+    ----------
+    spark
+        A session.
+    checkpoint
+        The directory of the query's checkpoint.
+
+    Returns
+    -------
+    int
+        How many generations were removed.
+
+    Examples
+    --------
+    >>> ts.drop_generations(spark, "out/checkpoint")  # doctest: +SKIP
+    1
+    """
+    path = checked_path(checkpoint, "the checkpoint")
+    now, files = generations.current(spark, path), CheckpointFiles.seen_by(spark, path)
+    if now.number == 0:
+        return 0
+    numbers = files.numbers(generations.GENERATIONS)
+    gone = [f"{generations.GENERATIONS}/{number}" for number in numbers if number != now.number]
+    first = [name for name in generations.FIRST if name in files.names("")]
+    for name in (*gone, *first):
+        files.remove(name)
+    return len(gone) + bool(first)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """The options of the new plan; of `shards` and `evolvable` None is what the checkpoint has."""
+
+    options: PlanOptions
+    shards: int | None
+    evolvable: bool | None
+
+
+@dataclass(frozen=True)
+class _Change:
+    """A query that is about to evolve: its place, the new plan, and what becomes of each part."""
+
+    spark: SparkSession
+    checkpoint: str
+    place: Generation
+    last: Moment
+    plan: PhysicalPlan
+    requests: tuple[OutputRequest, ...]
+    old: Facts
+    new: Facts
+    evolution: Evolution
+
+    @classmethod
+    def of(
+        cls, given: Sequence[OutputRequest], checkpoint: str | os.PathLike[str], wanted: _Wanted
+    ) -> _Change:
+        """Look at the checkpoint, and compare plans."""
+        check_requests(given)
+        check_session(given, None)
+        spark, path = given[0].spark, checked_path(checkpoint, "the checkpoint")
+        requests = tuple(replace(one, sink=keyed(one)) for one in given)
+        check_outputs([one.name for one in requests], [one.sink for one in requests])
+        with in_one_sentence(f"The checkpoint {path}", user_line()):
+            place = generations.current(spark, path)
+            text, old = stored_text(spark, place.path), stored_facts(spark, place.path)
+            last = _last(spark, path, place)
+            check_settings(spark, place.path)
+        if text is None or old is None:
+            raise StateError(
+                f"The checkpoint {path} does not say what its plan is made of: an older version has written it, or its"
+                " plan keeps no state.",
+                hint="Start the unchanged plan once with this version. A plan without state needs no evolution.",
+                where=user_line(),
+            )
+        options = kept_options(wanted.options, old, wanted.shards, wanted.evolvable)
+        plan = lowered([one.output for one in requests], options)
+        new = Facts.of(plan, {one.name: one.sink.target for one in requests})
+        maintained = [one.sink.target for one in requests if _is_maintained(one.sink)]
+        parts = fates(old, new, plan, maintained, is_same=plan.is_same(text))
+        is_written = any(one.part == "output" and one.fate not in {"silent", "removed"} for one in parts)
+        evolution = Evolution(parts, last.number, is_same=plan.is_same(text) and not is_written)
+        return cls(spark, path, place, last, plan, requests, old, new, evolution)
+
+    def check(self) -> None:
+        """Raise `PlanChangedError` if the query cannot evolve."""
+        refused = self.evolution.refused
+        if refused:
+            listed = "\n".join(f"{one.part} {one.name}: {one.why}" for one in refused)
+            raise PlanChangedError(
+                f"The query cannot evolve into this plan:\n{listed}",
+                hint="Change what is named here, or start the new plan with a new checkpoint and new targets.",
+                where=user_line(),
+            )
+
+    def carry_out(self, partitions: int | None) -> None:
+        """Make the new generation, and let the query go on with it."""
+        spark, path = self.spark, self.checkpoint
+        _check_stopped(spark, path, self.last.query_id)
+        prepare_workers(spark)
+        new = generations.following(path, self.place, self.last.number, self.last.proof)
+        old_files, files = (CheckpointFiles.seen_by(spark, one.path) for one in (self.place, new))
+        files.remove("")
+        old_files.copy("metadata", files, "metadata")
+        store_plan(spark, new.path, self.plan)
+        store_facts(spark, new.path, self.new)
+        self._first_step(new, partitions)
+        self._take_places(old_files, files, self.last.number - self.place.first)
+        generations.make_current(spark, path, new)
+
+    def _first_step(self, place: Generation, partitions: int | None) -> None:
+        """Build the state from the rows of the sources, and write the outputs that get whole tables."""
+        spark, plan = self.spark, self.plan
+        fate_of = {one.name: one.fate for one in self.evolution.parts if one.part == "output"}
+        writing = [n for n, one in enumerate(self.requests) if fate_of[one.name] != "silent"]
+        for number in writing:
+            check_sink(self.requests[number])
+        shaped_ones = [
+            replace(self.requests[n], sink=_bringing_over(shaped(self.requests[n]))) for n in writing
+        ]
+        check_identities(one.sink for one in shaped_ones)
+        sinks = {one.name: one.sink for one in shaped_ones}
+        endings = tuple(plan.endings[number] for number in writing)
+        step = replace(plan, endings=endings)
+        staged = replace(Staged.of(spark, step, sinks), first=place.first)
+        frame = query_frame(step, self._rows(place), ONLY_COUNTED, observed=False, staged=staged, records={})
+        moment = replace(self.last, whole=True)
+        writer = frame.writeStream.outputMode("append").option("checkpointLocation", place.path)
+        writer = writer.trigger(availableNow=True)
+        writer = writer.foreachBatch(_step_writer(plan, step, sinks, place, moment, staged))
+        with configured(spark, plan.options.shards, staged.columns, partitions), data_left_out(True):
+            query = writer.start()
+        query.awaitTermination()
+
+    def _rows(self, place: Generation) -> dict[Source, DataFrame]:
+        """The rows that sources start with, as streams."""
+        micro_batch = self.last.number - self.place.first
+        found = {}
+        for source, path in places(place.path, list(self.plan.sources)).items():
+            kept = self._kept(source, micro_batch)
+            if kept is not None:
+                write_rows(self.spark, path, kept.frame)
+                found[source] = stream_of(self.spark, path, source, kept)
+        return found
+
+    def _kept(self, source: Source, micro_batch: int) -> Bootstrap | None:
+        """The rows of a source in the old state; of a new source those that it starts with, if there are any."""
+        name = self.plan.names[source]
+        if name not in self.old.sources:
+            return bootstrap_of(source) if source.bootstrapped else None
+        stored, rows = read_stored(self.spark, self.place.path, name, micro_batch, None)
+        columns = dict(zip((one.name for one in (*stored.key, *stored.value)), rows.columns, strict=False))
+        frame = rows.select(
+            *(rows[columns[one.name]].alias(f"__key_{n}") for n, one in enumerate(source.key)),
+            *(rows[columns[one.name]].alias(f"__value_{n}") for n, one in enumerate(source.value)),
+            F.lit(True).alias("__live"),
+            F.unix_micros(rows[rows.columns[-1]]).alias("__ts"),
+        )
+        return Bootstrap(frame, columns_of_records(frame_of_source(source).frame))
+
+    def _take_places(self, old: CheckpointFiles, new: CheckpointFiles, micro_batch: int) -> None:
+        """Give the new generation the old one's places in its sources."""
+        places_before = _offsets(old.read(f"offsets/{micro_batch}"), self.checkpoint)
+        moves = self._moves(len(places_before))
+        new.remove("sources")
+        for number, before in enumerate(moves):
+            if before is not None:
+                old.copy(f"sources/{before}", new, f"sources/{number}")
+        head = new.read("offsets/0").split("\n")[:_HEAD]
+        lines = (_NOWHERE if before is None else places_before[before] for before in moves)
+        new.replace("offsets/0", "\n".join([*head, *lines]))
+        for path in places(".", list(self.plan.sources)).values():
+            new.remove(path)
+        for path in places(".", self.plan.bootstrapped).values():
+            new.system.create_dir(new.path(path))
+
+    def _moves(self, streams: int) -> list[int | None]:
+        """For each stream of the new plan its number in the old one; None if that did not have it."""
+        before, now = self.old.positions, self.new.positions
+        if before == now:  # a table may read several streams, and several tables one
+            return list(range(streams))
+        if streams != len(before):
+            raise StateError(
+                f"The checkpoint {self.checkpoint} has {streams} places in streams, and its plan reads {len(before)}:"
+                f" {', '.join(before)}. So it is not clear which is whose, and the new plan reads others.",
+                hint="A table must read one stream, and no other table the same data frame: read it once for each.",
+                where=user_line(),
+            )
+        numbers = {name: number for number, name in enumerate(before)}
+        return [numbers.get(name) for name in now]
+
+
+def _last(spark: SparkSession, checkpoint: str, place: Generation) -> Moment:
+    """The last micro-batch of a query, which is complete.
+
+    Raises
+    ------
+    StateError
+        There is none, or the query has begun another one.
+    """
+    query_id, files = id_of_query(spark, place.path), CheckpointFiles.seen_by(spark, place.path)
+    planned, done = files.numbers("offsets"), files.numbers("commits")
+    if query_id is None or not done:
+        raise StateError(
+            f"The checkpoint {checkpoint} has no complete micro-batch.",
+            hint="Give the directory of a query that has run, as checkpoint= of ts.start.",
+            where=user_line(),
+        )
+    if planned and planned[-1] > done[-1]:
+        raise StateError(
+            f"The query has begun micro-batch {place.first + planned[-1]}, and not completed it: targets may have it.",
+            hint='Start the old plan once more, with trigger={"availableNow": True}, and let it end.',
+            where=user_line(),
+        )
+    return moment_of(spark, place, query_id, done[-1])
+
+
+def _check_stopped(spark: SparkSession, checkpoint: str, query_id: str) -> None:
+    if any(str(one.id) == query_id for one in spark.streams.active):
+        raise ArgumentError(
+            f"The query of the checkpoint {checkpoint} runs in this session.",
+            hint="Stop it first.",
+            where=user_line(),
+        )
+
+
+def _is_maintained(sink: Sink) -> bool:
+    """Whether a target has one row per key, and can be brought over."""
+    return sink.needs_final and isinstance(sink, MarkedSink)
+
+
+def _bringing_over(sink: Sink) -> Sink:
+    """The sink as it writes a whole table."""
+    return replace(sink, on_mismatch="rebuild") if isinstance(sink, MarkingSink) else sink
+
+
+def _step_writer(
+    plan: PhysicalPlan,
+    step: PhysicalPlan,
+    sinks: Mapping[str, Sink],
+    place: Generation,
+    moment: Moment,
+    staged: Staged,
+) -> Callable[[DataFrame, int], None]:
+    """Return the function that Spark calls with the first micro-batch of a generation."""
+    watch = ShardWatch.of(plan, place) if plan.rounds else None
+
+    def write(micro_batch: DataFrame, number: int) -> None:  # noqa: ARG001 (Spark passes it; it is the first)
+        quieten()
+        write_outputs(
+            micro_batch,
+            moment,
+            sinks,
+            split=lambda frame, index: numbered(split(frame, step.endings[index]), moment.number),
+            watch=watch,
+            alone=False,
+            staged=staged,
+        )
+
+    return write
+
+
+def _offsets(text: str, checkpoint: str) -> list[str]:
+    """The lines of the sources."""
+    form, *lines = text.rstrip("\n").split("\n")
+    if form != _FORMAT or not lines or not isinstance(json.loads(lines[0]), dict):
+        raise StateError(
+            f"Spark has written the places in the sources of {checkpoint} in a form {form!r} that is not known here.",
+            hint="Use the version of Spark with which the query ran, or start the new plan with a new checkpoint.",
+            where=user_line(),
+        )
+    return lines[1:]

@@ -1,0 +1,82 @@
+"""``tablestream check``, ``evolve`` and ``drop-generations``."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tablestream.cli import app
+from tests.spark.change_logs import ChangeLog, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+MODULE = """\
+import os
+
+import tablestream as ts
+
+HERE = os.path.dirname(__file__)
+
+
+def orders(spark):
+    log = ts.from_files(spark, f"{HERE}/log", "json", "id int, sku string", max_files_per_trigger=1)
+    return ts.table(log, "id", name="orders")
+
+
+def outputs(spark):
+    return [orders(spark).group_by("sku").count(name="per_sku").to(ts.to_files(f"{HERE}/out"))]
+
+
+def changed(spark):
+    return [orders(spark).filter("id > 1").group_by("sku").count(name="per_sku").to(ts.to_files(f"{HERE}/out"))]
+
+
+def more(spark):
+    table = orders(spark)
+    counted = table.group_by("sku").count(name="per_sku")
+    return [counted.to(ts.to_files(f"{HERE}/out")), table.to(ts.to_files(f"{HERE}/all"))]
+"""
+
+
+def called(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_the_commands_check_evolve_and_drop(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "living.py").write_text(MODULE)
+    ChangeLog(tmp_path / "log", "").add([{"id": 1, "sku": "cup"}, {"id": 2, "sku": "cup"}])
+    living = importlib.import_module("living")
+    checkpoint = f"{tmp_path}/checkpoint"
+    run(*living.outputs(spark), checkpoint=tmp_path / "checkpoint", evolvable=True)
+    place = ["--checkpoint", checkpoint]
+    assert called("check", "living:more").output == "living:more has a plan.\n"
+    same = called("check", "living:outputs", *place)
+    assert "has this plan" in same.output
+    refused = called("evolve", "living:changed", *place, "--yes")
+    assert refused.exit_code == 2
+    assert "followed another table" in refused.output.replace("\n", " ")
+    lines = [
+        json.loads(line) for line in called("check", "living:more", *place, "--json").output.splitlines()
+    ]
+    assert lines[0] == {"micro_batch": 0, "same_plan": False}
+    fates = {one["name"]: one["fate"] for one in lines[1:] if one["part"] == "output"}
+    assert fates == {"per_sku": "silent", "orders": "new"}
+    assert CliRunner().invoke(app, ["evolve", "living:more", *place], input="n\n").exit_code != 0
+    assert not (tmp_path / "all").exists()
+    assert "drop-generations" in called("evolve", "living:more", *place, "--yes").output
+    assert spark.read.parquet(f"{tmp_path}/all").count() == 2
+    assert called("drop-generations", checkpoint).output == "Removed 1 generation.\n"
+    left = {one.name for one in (tmp_path / "checkpoint").iterdir() if not one.name.startswith(".")}
+    assert left == {"tablestream-generation", "tablestream-generations"}
+    run(*living.more(spark), checkpoint=tmp_path / "checkpoint")
