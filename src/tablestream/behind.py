@@ -23,6 +23,7 @@ from tablestream.connectors.small_texts import documents, numbered_names, whole_
 from tablestream.connectors.source import Option
 from tablestream.connectors.spark_place import seen_by_spark
 from tablestream.errors import StateError
+from tablestream.spark.generations import current
 from tablestream.spark.stored_plan import PLAN_TEXT
 from tablestream.spark.stored_state import query_of
 
@@ -126,7 +127,7 @@ def lag(
     [(('trades',), 1200, 3.5)]
     """
     check_session(spark)
-    path = checked_path(checkpoint, "the checkpoint")
+    path = current(spark, checked_path(checkpoint, "the checkpoint")).path
     tables = [checked_path(one, "a Delta table") for one in listed(delta)]
     if bootstrap_servers is not None:
         checked_servers(bootstrap_servers)
