@@ -28,6 +28,8 @@ from tablestream.state.changes import PARTITION, POSITION, ROW_TS, TIME, hop_col
 ROWS, CELLS = 50_000, 10_000_000
 #: Packed blobs that are unpacked together; wide rows make more of a few.
 BYTES = 8 << 20
+#: Shards are unpacked together up to so many bytes: what a few rows of many wide outputs take is mostly by the shard.
+SHARDS_BYTES = 1 << 20
 #: The column with a notice about drops: its count, its name and an example, parted by zeros.
 NOTE = "__note"
 #: The column with a change's place in the total order.
@@ -237,7 +239,7 @@ class TaskFiles:
 
 @dataclass(frozen=True)
 class OutputUnpacker:
-    """Unpacks the blobs of the plan's outputs, shard by shard, in the total order.
+    """Unpacks the blobs of the plan's outputs in the total order: shard by shard, small ones together.
 
     Returns ``__port`` and the columns of the outputs, including `ORDER`. Reports of shards without state have only
     their port, notices about drops their port and `NOTE`.
@@ -269,15 +271,15 @@ class OutputUnpacker:
                 yield self._wide(1, {"__port": _repeat(port, 1), NOTE: pa.array([said], pa.string())})
 
     def _unpacked(self, batches: Iterable[pa.RecordBatch], files: TaskFiles) -> Iterator[pa.RecordBatch]:
-        shard = -1
-        held: list[blobs.Blob] = []
+        shard, held, held_bytes = -1, list[blobs.Blob](), 0
         for batch in batches:
             for one in _blobs(batch):
-                if one.shard != shard:
-                    yield from self._shard(held, files)
-                    shard, held = one.shard, []
+                if one.shard != shard and held_bytes > SHARDS_BYTES:
+                    yield from self._shards(held, files)
+                    held, held_bytes = [], 0
+                shard, held_bytes = one.shard, held_bytes + len(one.blob)
                 held.append(one)
-        yield from self._shard(held, files)
+        yield from self._shards(held, files)
 
     def _order(self, numbered_by: tuple[str, ...]) -> pl.Expr:
         """The place of a change as users see it: the micro-batch comes first."""
@@ -293,7 +295,7 @@ class OutputUnpacker:
         micro_batch = pl.lit(self._number, pl.Int64).alias("micro_batch")
         return pl.struct(micro_batch, *place, *hops, *number).alias(ORDER)
 
-    def _shard(self, held: list[blobs.Blob], files: TaskFiles) -> Iterator[pa.RecordBatch]:
+    def _shards(self, held: list[blobs.Blob], files: TaskFiles) -> Iterator[pa.RecordBatch]:
         reports = [one for one in held if one.port < 0]
         if reports:
             notes = [_note(one) if one.port == NOTICES else None for one in reports]
