@@ -95,6 +95,8 @@ def run_plan(spark: SparkSession, directory: Path) -> None:
         counts.append(run(*outputs, checkpoint=directory / "checkpoint", shards=2))
     (directory / "counts.json").write_text(json.dumps(counts), encoding="utf-8")
     rows = ts.read_state(spark, directory / "checkpoint", "orders").orderBy("id").collect()
+    assert ts.read_state(spark, directory / "checkpoint", "orders", key=rows[-1]["id"]).collect() == rows[-1:]
+    assert ts.verify(spark, directory / "checkpoint").ok
     orders = [[str(value) for value in row] for row in rows]
     (directory / "orders.json").write_text(json.dumps(orders), encoding="utf-8")
 

@@ -103,6 +103,13 @@ def test_records_of_a_topic_are_behind_by_offset_and_by_time(
     (line,) = said(checkpoint, "--bootstrap-servers", topics.servers, "--json").splitlines()
     assert json.loads(line)["records"] == 3
     assert "source 0: give the servers, bootstrap_servers= or --bootstrap-servers." in said(checkpoint)
+    topics.remake(topic)
+    (anew,) = ts.lag(spark, checkpoint, bootstrap_servers=topics.servers).sources
+    assert anew.count is None
+    assert anew.why == f"{topic}-0, {topic}-1 ends before what was read: the topic was made anew"
+    no_server = {f"kafka.{name}.timeout.ms": 1000 for name in ("default.api", "request")}
+    (nobody,) = ts.lag(spark, checkpoint, bootstrap_servers="127.0.0.1:1", options=no_server).sources
+    assert nobody.why.startswith("Kafka does not say where the topics end: ")
     error = said(checkpoint, "--option", "x", code=ExitCode.COULD_NOT_RUN)
     assert "--option x is not a name with a value." in error
 
@@ -143,6 +150,12 @@ def test_versions_of_a_delta_table_are_behind(
     assert "2 versions, 4 records" in said(checkpoint, "--delta", path)
     work_off(spark.readStream.format("delta").load(path), checkpoint)
     assert found(path) == ("delta", 0, "versions", 0)
+    last = max((checkpoint / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
+    last.write_text(
+        last.read_text().replace('"reservoirVersion":4,"index":-1', '"reservoirVersion":3,"index":0')
+    )
+    (part,) = ts.lag(spark, checkpoint, delta=path).sources
+    assert (part.count, part.records, part.why) == (1, None, "version 3 is read in part")
 
 
 def test_what_is_no_source_of_ours_is_unknown_and_what_is_no_checkpoint_is_refused(

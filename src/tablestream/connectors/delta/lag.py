@@ -15,17 +15,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _TABLE, _VERSION, _INDEX = "reservoirId", "reservoirVersion", "index"
-#: What a writer's commit says of its rows and files: Spark's names, then those of delta-rs.
-_ROWS, _FILES = ("numOutputRows", "num_added_rows"), ("numFiles", "numOutputFiles", "num_added_files")
+#: What a commit says of the rows that it added: Spark's name, and that of delta-rs.
+_ROWS = ("numOutputRows", "num_added_rows")
 
 
 @dataclass(frozen=True)
 class _Version:
-    """A version of a table: when it was committed, in ms since 1970, and how many rows and files it added."""
+    """A version of a table: when it was committed, in ms since 1970, and how many rows it added."""
 
     time_ms: int
     rows: int | None
-    files: int | None
 
 
 def versions_behind(spark: SparkSession, paths: Sequence[str], offset: Any) -> Behind | None:
@@ -47,22 +46,20 @@ def versions_behind(spark: SparkSession, paths: Sequence[str], offset: Any) -> B
 
 
 def _behind(history: Mapping[int, _Version], version: int, index: int) -> Behind:
-    """An index below 0 says that nothing of the version is read, and another one is that of the last file that is."""
-    at = history.get(version)
-    if index < 0:
-        first = version
-    else:
-        is_whole = at is None or at.files is None or index + 1 >= at.files
-        first = version + 1 if is_whole else version
-    unread = {number: one for number, one in history.items() if number >= first}
+    """Count from a version on. Delta's source steps to the next one as soon as it has read all of one.
+
+    An index of 0 or more is that of the last file of the version that was read.
+    """
+    unread = {number: one for number, one in history.items() if number >= version}
     if not unread:
         return Behind("delta", 0, "versions", 0, 0.0)
     rows = [one.rows for one in unread.values()]
-    records = None if None in rows else sum(one for one in rows if one is not None)
-    before = history.get(first - 1)
+    records = None if None in rows or index >= 0 else sum(one for one in rows if one is not None)
+    before = history.get(version - 1)
     late = None if before is None else max(unread[max(unread)].time_ms - before.time_ms, 0) / 1000
-    why = "the table's history does not reach back to what was read last" if late is None else ""
-    return Behind("delta", len(unread), "versions", records, late, why)
+    why = [f"version {version} is read in part"] if index >= 0 else []
+    why += ["the history does not reach back to the version before"] if late is None else []
+    return Behind("delta", len(unread), "versions", records, late, "; ".join(why))
 
 
 def _of_table(spark: SparkSession, path: str) -> tuple[str, dict[int, _Version]] | str:
@@ -86,8 +83,5 @@ def _of_table(spark: SparkSession, path: str) -> tuple[str, dict[int, _Version]]
 
 
 def _version(time_ms: int, metrics: Mapping[str, Any]) -> _Version:
-    def figure(names: Sequence[str]) -> int | None:
-        told = [str(metrics[name]) for name in names if name in metrics]
-        return int(told[0]) if told and told[0].isdecimal() else None
-
-    return _Version(time_ms, figure(_ROWS), figure(_FILES))
+    told = [str(metrics[name]) for name in _ROWS if name in metrics]
+    return _Version(time_ms, int(told[0]) if told and told[0].isdecimal() else None)

@@ -37,7 +37,16 @@ def records_behind(
     try:
         ends = _ends(spark, sorted(offset), servers, options)
     except StreamingQueryException as error:
-        return Behind("kafka", why=f"Kafka does not say its end: {str(error).partition(chr(10))[0]}")
+        _, _, said = str(error).partition("\n")[0].rpartition("terminated with exception: ")
+        return Behind("kafka", why=f"Kafka does not say where the topics end: {said}")
+    gone = sorted(
+        f"{topic}-{partition}"
+        for topic, partitions in offset.items()
+        for partition, begin in partitions.items()
+        if ends.get(topic, {}).get(partition, -1) < begin
+    )
+    if gone:
+        return Behind("kafka", why=f"{', '.join(gone)} ends before what was read: the topic was made anew")
     late = {
         (topic, partition): (offset.get(topic, {}).get(partition, 0), end)
         for topic, partitions in ends.items()
