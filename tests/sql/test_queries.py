@@ -414,7 +414,7 @@ def test_groups(spark: SparkSession, queries: Queries) -> None:
     check(spark, queries, changes(3))
 
 
-@pytest.mark.parametrize("queries", quick_first(parts(MANY_TO_MANY, 2)))
+@pytest.mark.parametrize("queries", quick_first(parts(MANY_TO_MANY, 5)))
 def test_joins_on_other_columns(spark: SparkSession, queries: Queries) -> None:
     check(spark, queries, changes(4))
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 import tablestream as ts
 from tablestream import functions as tf
@@ -21,12 +22,14 @@ from tablestream.errors import (
     PlanError,
     StateError,
 )
+from tablestream.spark import blobs
 from tablestream.testing import Driver, assert_changes_equal, frame
+from tablestream.testing.exchange import InProcess
 from tablestream.testing.fixtures import tablestream_spark  # noqa: F401 - a fixture
 from tests.marks import quick_first
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def tickers(spark: SparkSession, **said: Any) -> ts.Table:
@@ -293,6 +296,32 @@ def test_records_wait_for_each_other(spark: SparkSession) -> None:
     assert_changes_equal(driver.run(), "ticker\nA")
     driver.pipe("tickers", "ticker|price|at\nC|3|2024-01-03")
     assert_changes_equal(driver.run(), "ticker\nB")
+
+
+def test_a_frame_between_rounds_has_one_column_for_each_table_that_is_opened(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    widths, unpack = list[int](), InProcess.unpack
+
+    def counted(self: InProcess, stream: Any, unpacker: Any, schema: T.StructType) -> DataFrame:
+        widths.append(len(schema) - len(blobs.FIELDS))
+        return unpack(self, stream, unpacker, schema)
+
+    monkeypatch.setattr(InProcess, "unpack", counted)
+    people = ts.table(frame(spark, "id int, place int, spot int, age int"), "id", name="people")
+    places = ts.table(frame(spark, "name int, size int"), "name", name="places")
+    spots = ts.table(frame(spark, "at int, height int"), "at", name="spots")
+    for count in (2, 5):
+        near = [people.join(places, on=F.col("place") + n, how="left") for n in range(count)]
+        far = [one.join(spots, on=F.col("spot") * F.col("size"), how="left") for one in near]
+        driver = Driver(*(one.to(ts.to_memory(f"far{n}"), name=f"far{n}") for n, one in enumerate(far)))
+        driver.pipe("people", [{"id": 1, "place": 2, "spot": 3}])
+        driver.pipe("places", [{"name": 3, "size": 2}])
+        driver.pipe("spots", [{"at": 6, "height": 7}])
+        widths.clear()
+        driver.run()
+        assert max(widths) == count
+        assert [driver.table(f"far{n}")[0]["height"] for n in range(2)] == [None, 7]
 
 
 def test_the_fixture_gives_the_session_that_is_there(

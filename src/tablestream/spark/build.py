@@ -132,7 +132,8 @@ class Builder(Generic[Blobs]):
         ports = {ending.port.number for ending in plan.endings}
         self._staged = {one.number: one for one in staged}
         ports -= self._staged.keys()
-        self._nested = ports if len(ports) > 1 else set[int]()
+        opened = [ports, *({one.port.number for one in self._behind(work.number)} for work in plan.rounds)]
+        self._nested = {port for together in opened if len(together) > 1 for port in together}
         # Sources are ordered by their declaration.
         self._number = {
             source: n for n, source in enumerate(sorted(plan.sources, key=lambda one: one.serial))
@@ -149,12 +150,16 @@ class Builder(Generic[Blobs]):
             streams += [self._packed(one) for one in entering if one.round == work.number]
             entering = [one for one in entering if one.round != work.number]
             stream = self._exchange.run_round(self._exchange.union(streams), work, self._shards, self._rules)
-            behind = tuple(between for between in self._plan.between if between.after == work.number)
+            behind = self._behind(work.number)
             streams = [self._between(stream, behind, work.number) if behind else stream]
         streams += [self._packed(one) for one in entering]
         return self._opened(self._exchange.union(streams))
 
     # Stages
+
+    def _behind(self, number: int) -> tuple[Between, ...]:
+        """The ports whose messages are opened behind a round."""
+        return tuple(between for between in self._plan.between if between.after == number)
 
     def _entering(self) -> list[_Entering]:
         """The frames of all sources: their records, and the rows that they start with."""
@@ -220,7 +225,10 @@ class Builder(Generic[Blobs]):
         """Evaluate what later rounds read from the changes that a round made."""
         steps = [T.StructField(name, T.LongType()) for name in self._step_hops]
         place = [*self._order_fields(number + 1), *steps, T.StructField(ROW_TS, T.LongType())]
-        layouts = {between.port.number: self._layout(between.result, place) for between in behind}
+        layouts = {
+            port: replace(self._layout(between.result, place), nested=port in self._nested)
+            for port, between in ((one.port.number, one) for one in behind)
+        }
         unpacker = ChangeUnpacker(tuple(layout.opened(port) for port, layout in layouts.items()))
         columns = [one for port, layout in layouts.items() for one in layout.in_frame(port)]
         frame = self._exchange.unpack(stream, unpacker, T.StructType([*blobs.FIELDS, *columns]))
