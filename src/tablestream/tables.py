@@ -176,24 +176,61 @@ class Table(Joined):
         --------
         ``orders.keep("30 days", by="ordered_at").group_by("city").count()`` counts the orders of the last 30 days.
         """
-        where = user_line()
-        shown = checked_name(name) or f"{self.name}_keep"
-        at = Place(shown, where)
-        self._check_unversioned("keep", at)
+        at = Place(checked_name(name) or f"{self.name}_keep", user_line())
+        kept = self._kept("keep", length, by, at)
+        return self._table(replace(kept, wall_clock_us=checked_length(wall_clock, "wall_clock", at)))
+
+    def freeze(self, length: str | timedelta, by: ColumnLike, name: str | None = None) -> Table:
+        """Leave rows as they are once they are older than a length of time: corrections of them are dropped.
+
+        A row is frozen once its shard has seen a row whose time is later by more than `length`. After that the result
+        has it as it was last, whatever becomes of it: a change of another table that it was joined with no longer
+        changes it, and no tombstone deletes it. Only a row with a time that is not as old takes its place.
+
+        Parameters
+        ----------
+        length
+            How much older than the newest row a row is that is frozen, as for `keep`.
+        by
+            A row's time: a column, or an expression over the row, that is a timestamp or a date. A row in which it is
+            null is never frozen.
+        name
+            The result's name.
+
+        Raises
+        ------
+        ArgumentError
+            The duration is missing or negative, or `by` is neither a timestamp nor a date.
+        PlanError
+            The table has a history; or, when the plan is built, ``compat="kafka-streams"`` is set.
+
+        Examples
+        --------
+        ``orders.join(customers, on="customer").freeze("30 days", by="ordered_at")``: an order of more than 30 days ago
+        keeps the customer as it was then.
+        """
+        at = Place(checked_name(name) or f"{self.name}_freeze", user_line())
+        if by is None:
+            raise at.error(
+                ArgumentError, "by=None is not a time of a row.", "Name a column, as in by='ordered_at'."
+            )
+        return self._table(replace(self._kept("freeze", length, by, at), freezes=True))
+
+    def _kept(self, method: str, length: str | timedelta, by: ColumnLike | None, at: Place) -> Keep:
+        """The node of `keep` and `freeze`."""
+        self._check_unversioned(method, at)
         keep_us = checked_length(length, "length", at)
         if keep_us is None:
             raise at.error(ArgumentError, "length=None is not a duration.", "Write it as '30 days'.")
-        node = Keep(
-            name=shown,
-            where=where,
+        return Keep(
+            name=at.operator,
+            where=at.where,
             key=self._node.key,
             value=self._node.value,
             parent=self._node,
             keep_us=keep_us,
             by=None if by is None else self._time_of_rows(by, at),
-            wall_clock_us=checked_length(wall_clock, "wall_clock", at),
         )
-        return self._table(node)
 
     def _time_of_rows(self, by: ColumnLike, at: Place) -> SparkExpression:
         """A time of a row in microseconds, null outside all years. A date is its first moment in UTC."""

@@ -422,7 +422,7 @@ class Model:
             found: int | None = ts if node.by is None else call(node.by, value, key)
             return found
 
-        return reference.Keep(node.keep_us, time, shard=self._shard)
+        return reference.Keep(node.keep_us, time, shard=self._shard, freezes=node.freezes)
 
     def _matching(self, node: ForeignKeyJoin | OneToMany | ManyToMany) -> Operator:
         if isinstance(node, ManyToMany):

@@ -622,6 +622,11 @@ def kept(
     return Keep(f"{table.name}_keep", "test", table.key, table.value, table, length, time, wall_clock)
 
 
+def frozen(table: Node, length: int, by: Callable[[str, Key], int | None]) -> Keep:
+    """Leave the rows of a table as they are once they are older than a length."""
+    return replace(kept(table, length, by), name=f"{table.name}_freeze", freezes=True)
+
+
 def named_time(value: str, key: Key) -> int | None:
     """The time that a value names, as in ``a@7``; null in ``a@``. For a value that names none it is some time."""
     del key

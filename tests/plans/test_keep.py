@@ -23,6 +23,7 @@ from tests.plans.tables import (
     counted,
     filtered,
     foreign_key_join,
+    frozen,
     grouped,
     kept,
     key_join,
@@ -39,6 +40,7 @@ from tests.plans.tables import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tablestream.topology.keep import Keep
     from tablestream.topology.nodes import Node
 
 SIZE = 150
@@ -66,6 +68,11 @@ PLANS: dict[str, Callable[[], tuple[Node, ...]]] = {
     "counted": lambda: (counted(kept(source("A"), 5, named_time), by_letter),),
     "as a stream": lambda: (to_stream(kept(source("A"), 5)),),
     "held": lambda: (suppressed(kept(source("A"), 5), 3), kept(suppressed(source("A"), 3), 5)),
+    "frozen": lambda: (frozen(source("A"), 4, named_time),),
+    "a join that freezes": lambda: (
+        frozen(foreign_key_join(source("A"), source("B"), "left"), 5, named_time),
+    ),
+    "frozen, and counted": lambda: (counted(frozen(filtered(source("A"), has_a), 3, named_time), by_letter),),
     "twice": lambda: (kept(kept(source("A"), 9), 2, named_time),),
 }
 
@@ -168,6 +175,46 @@ def test_the_time_of_a_column_counts_and_a_row_without_one_stays() -> None:
     assert engine.dropped == {("A_keep", "expired"): 2}
 
 
+@pytest.mark.parametrize("cut", [False, True], ids=["whole", "cut"])
+def test_a_row_that_is_frozen_stays_as_it_is(*, cut: bool) -> None:
+    table = source("A")
+    engine = Engine([Output(frozen(table, 10, named_time))], shards=1)
+    log = [
+        ("a", "x@1"), ("b", "x@11"), ("a", "y@1"), ("c", "x@12"),  # now "a" is frozen
+        ("a", "z@1"), ("a", None), ("d", "x@1"), ("b", "y@1"), ("b", "z@20"),
+        ("a", "new@13"), ("a", None), ("e", "open@"), ("e", "done@1"),
+    ]  # fmt: skip
+    records = [Record(table, key, value, at) for at, (key, value) in enumerate(log, 1)]
+    steps = [
+        step
+        for piece in ([[one] for one in records] if cut else [records])
+        for step in engine.steps(piece)[0]
+    ]
+    assert told(steps) == [
+        "1: a=x@1@1", "2: b=x@11@2", "3: a=y@1@3", "4: c=x@12@4", "9: b=z@20@9", "10: a=new@13@10", "11: a=~@11",
+        "12: e=open@@12",
+    ]  # fmt: skip
+    assert engine.dropped == {("A_freeze", "expired"): 4}
+
+
+def test_a_fact_that_is_frozen_keeps_the_dimension_that_it_had() -> None:
+    facts, dimension = source("F"), source("D")
+    joined = frozen(foreign_key_join(facts, dimension, "left"), 10, fact_time)
+    engine = Engine([Output(joined), Output(counted(joined, by_letter))], shards=1)
+    log = [Record(dimension, "d", "red", 1), Record(facts, "f", "5|d", 2), Record(facts, "g", "6|d", 3)]
+    log += [
+        Record(dimension, "d", "green", 4),
+        Record(facts, "h", "16|d", 5),
+        Record(dimension, "d", "blue", 6),
+    ]
+    log += [Record(dimension, "d", None, 7), Record(facts, "f", None, 8)]
+    rows, _ = engine.steps(log)
+    assert told(rows) == [
+        "2: f=(5|d,red)@2", "3: g=(6|d,red)@3", "4: f=(5|d,green)@4", "4: g=(6|d,green)@4",
+        "5: h=(16|d,green)@5", "6: g=(6|d,blue)@6", "6: h=(16|d,blue)@6", "7: g=(6|d,null)@7", "7: h=(16|d,null)@7",
+    ]  # fmt: skip
+
+
 def test_of_a_join_a_row_that_is_written_again_keeps_its_time() -> None:
     left, right = source("A"), source("B")
     engine = Engine([Output(kept(key_join(left, right, "left"), 10))], shards=1)
@@ -251,11 +298,21 @@ def test_the_last_table_is_what_sql_makes_of_the_log(by: Callable[[str, Key], in
     assert rows == {(key,): value for key, value in wanted}
 
 
-@pytest.mark.parametrize("by", [None, named_time], ids=["timestamp", "column"])
-def test_the_state_of_a_year_is_that_of_a_week(by: Callable[[str, Key], int | None] | None) -> None:
+def fact_time(value: str, key: Key) -> int:
+    """The time with which a fact begins, as in ``(5|d,red)``."""
+    del key
+    return int(value.strip("(").split("|")[0])
+
+
+@pytest.mark.parametrize(
+    "node",
+    [kept(source("A"), 7), kept(source("A"), 7, named_time), frozen(source("A"), 7, named_time)],
+    ids=["timestamp", "column", "frozen"],
+)
+def test_the_state_of_a_year_is_that_of_a_week(node: Keep) -> None:
     """Each day has new keys, and some rows of the day before are corrected or deleted."""
-    table = source("A")
-    engine, sizes = Engine([Output(kept(table, 7, by))], shards=1), []
+    (table,) = sources_of([node])
+    engine, sizes = Engine([Output(node)], shards=1), []
     (work,) = engine.plan.rounds
     for day in range(365):
         log = [Record(table, f"{day} {number}", f"x@{day}", day) for number in range(20)]
@@ -273,3 +330,5 @@ def test_the_state_of_a_year_is_that_of_a_week(by: Callable[[str, Key], int | No
 def test_kafka_streams_has_none() -> None:
     with pytest.raises(PlanError, match=r"compat='kafka-streams' has no keep\(\)"):
         Engine([Output(kept(source("A"), 5))], compat=True)
+    with pytest.raises(PlanError, match=r"compat='kafka-streams' has no freeze\(\)"):
+        Engine([Output(frozen(source("A"), 5, named_time))], compat=True)

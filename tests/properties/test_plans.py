@@ -48,6 +48,7 @@ from tests.plans.tables import (
     filtered,
     first_of_key,
     foreign_key_join,
+    frozen,
     grouped,
     kept,
     key_join,
@@ -130,13 +131,21 @@ def _operator(draw: st.DrawFn, tables: Sequence[Node], *, ordered: bool, in_sql:
         return draw(groups(table, ordered=ordered, in_sql=in_sql))
     if kind in {"top", "over"}:
         return draw(_ordered(kind, table, in_sql=in_sql))
+    if kind in {"suppress", "keep"}:
+        return draw(_by_time(kind, table))
+    return draw(joins(kind, table, tables, spread=not ordered))
+
+
+@st.composite
+def _by_time(draw: st.DrawFn, kind: str, table: Node) -> Node:
+    """Hold a table's changes, or let it forget or freeze rows."""
     if kind == "suppress":
         # A limit of bytes is left out: the reference measures rows as text, the engine as JSON.
         most = draw(st.sampled_from([None, None, 1, 2]))
         return suppressed(table, draw(st.integers(0, 6)), max_records=most)
-    if kind == "keep":
-        return kept(table, draw(st.integers(0, 9)), draw(st.sampled_from([None, named_time])))
-    return draw(joins(kind, table, tables, spread=not ordered))
+    if draw(st.booleans()):
+        return frozen(table, draw(st.integers(0, 5)), named_time)
+    return kept(table, draw(st.integers(0, 9)), draw(st.sampled_from([None, named_time])))
 
 
 @st.composite

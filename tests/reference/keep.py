@@ -37,6 +37,8 @@ class Keep(Reference):
         (value, key, timestamp) -> a row's time, or None. Its timestamp unless given.
     shard
         Key -> its shard. One shard unless given.
+    freezes
+        Whether a row that goes is only forgotten, without a tombstone, and a row before the bound leaves it as it is.
 
     Examples
     --------
@@ -54,9 +56,10 @@ Output(key='a', value=None, ts=7)], []]
         by: Callable[[Value, Key, int], int | None] = lambda _value, _key, ts: ts,
         *,
         shard: Callable[[Key], Hashable] = lambda _key: 0,
+        freezes: bool = False,
     ) -> None:
         super().__init__(compat=False)
-        self._length, self._by, self._shard = length, by, shard
+        self._length, self._by, self._shard, self._freezes = length, by, shard, freezes
         self._now: dict[Hashable, int] = {}
         self._rows: defaultdict[Hashable, dict[Key, int | None]] = defaultdict(dict)
 
@@ -79,6 +82,8 @@ Output(key='a', value=None, ts=7)], []]
         for one, time in zip(arrived, times, strict=True):
             there, is_late = one.key in rows, self._is_old(shard, time)
             self.dropped += is_late
+            if is_late and self._freezes:
+                continue
             rows.pop(one.key, None)
             if one.value is not None and not is_late:
                 rows[one.key] = time
@@ -87,7 +92,8 @@ Output(key='a', value=None, ts=7)], []]
                 yield Output(one.key, None, one.ts)
         for key in [key for key, time in rows.items() if self._is_old(shard, time)]:
             del rows[key]
-            yield Output(key, None, max(one.ts for one in arrived))
+            if not self._freezes:
+                yield Output(key, None, max(one.ts for one in arrived))
 
     def _is_old(self, shard: Hashable, time: int | None) -> bool:
         return time is not None and time < self._now[shard] - self._length

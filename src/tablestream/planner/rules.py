@@ -85,9 +85,9 @@ def _suppress(lowering: Lowering, node: Suppress) -> Made:
 
 
 def _keep(lowering: Lowering, node: Keep) -> Made:
-    lowering.not_of_kafka(node, "keep()")
+    lowering.not_of_kafka(node, "freeze()" if node.freezes else "keep()")
     keys, value, by = lowering.key_of(node), lowering.value_of(node), node.by
-    operator = Expiry(keys, value, node.keep_us, by is not None, node.wall_clock_us)
+    operator = Expiry(keys, value, node.keep_us, by is not None, node.wall_clock_us, node.freezes)
     # A row's own time travels as what the row points at.
     time = None if by is None else Pointer((by,), (Field("time", '"long"'),), null_parts=True)
     return _reading(lowering, node, operator, "changes", result=Result.computed(node, "v0"), pointer=time)

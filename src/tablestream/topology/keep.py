@@ -9,7 +9,7 @@ from tablestream.topology.nodes import Expression, OneParent
 
 @dataclass(frozen=True, eq=False)
 class Keep(OneParent):
-    """A table that forgets the rows that have become too old.
+    """A table that forgets, or freezes, the rows that have become too old.
 
     Attributes
     ----------
@@ -19,14 +19,17 @@ class Keep(OneParent):
         A row's time in microseconds since 1970, computed from the row; null: it never is too old. None: its timestamp.
     wall_clock_us
         The longest time that a row stays unchanged by the wall clock, in microseconds; None: no limit.
+    freezes
+        Whether such rows stay as they are, instead of being deleted.
     """
 
     keep_us: int
     by: Expression | None = None
     wall_clock_us: int | None = None
+    freezes: bool = False
 
     @property
     def meaning(self) -> str:
         by = "" if self.by is None else f" by {self.by.text}"
         clock = "" if self.wall_clock_us is None else f", {self.wall_clock_us} us on the clock"
-        return f"keep {self.keep_us} us{by}{clock}"
+        return f"{'freeze after' if self.freezes else 'keep'} {self.keep_us} us{by}{clock}"

@@ -17,6 +17,9 @@ not changed for                  forgotten, at the clock's     -
 ``wall_clock_us`` on the clock   time
 ===============================  ============================  ===========================
 
+With `freezes` a row that is too old is forgotten without a tombstone, and a row before the bound leaves the row of its
+key as it is. So readers keep what they have, and no change of the key reaches them but a row at or after the bound.
+
 Tombstones never move ``now``. Rows are forgotten in the order of (time, key), after the changes of the step. The state
 has the key and the time of each row that is there, and not its value.
 
@@ -89,6 +92,8 @@ class Expiry(Operator):
         Whether a row's time arrives in a column, and is not its timestamp.
     wall_clock_us
         The longest time that a row stays unchanged on the wall clock, in microseconds. None: there is no such limit.
+    freezes
+        Whether readers keep the rows that are forgotten.
 
     Notes
     -----
@@ -102,8 +107,9 @@ class Expiry(Operator):
     keep_us: int
     by_column: bool = False
     wall_clock_us: int | None = None
+    freezes: bool = False
 
-    parameters = ("keep_us", "by_column", "wall_clock_us")
+    parameters = ("keep_us", "by_column", "wall_clock_us", "freezes")
     marks = (WAITING, BY_ARRIVAL)
     reasons = (EXPIRED,)
     rejects = True
@@ -147,7 +153,7 @@ class Expiry(Operator):
         new = new.select(SEQ, STEP, *stored.columns)
         waiting = Waiting(self._rule, context, stored, new, _DATED, list(self.keys))
         (kid,) = number_keys(KEY_HASH, list(self.keys), [waiting.rows])
-        work = _Work(waiting, self.keep_us, arrived, kid.to_list())
+        work = _Work(self, waiting, arrived, kid.to_list())
         work.run()
         columns = KEY_HASH, *self.keys, TS, LIVE
         yield Emission(0, work.passed().select(PARENT, *columns, pl.col("v").alias("v0")))
@@ -171,6 +177,8 @@ class _Work:
 
     Attributes
     ----------
+    rules
+        The operator.
     waiting
         The stored rows that may change, and those that arrive: those that wait are there.
     arrived
@@ -181,8 +189,8 @@ class _Work:
         The positions of the changes that are too old.
     """
 
+    rules: Expiry
     waiting: Waiting
-    keep_us: int
     arrived: pl.DataFrame
     keys: list[int]
     late: list[int] = field(default_factory=list)
@@ -212,12 +220,14 @@ class _Work:
 
     def _change(self, at: int) -> None:
         row = self.waiting.stored + at
+        is_late = self._dated[row] < self.waiting.now - self.rules.keep_us
+        if is_late:
+            self.late.append(at)
+            if self.rules.freezes:
+                return
         before = self._there.pop(self.keys[row], None)
         if before is not None:
             self.waiting.waits[before] = False
-        is_late = self._dated[row] < self.waiting.now - self.keep_us
-        if is_late:
-            self.late.append(at)
         stays = self._live[at] and not is_late
         if stays:
             self._there[self.keys[row]] = row
@@ -228,8 +238,9 @@ class _Work:
     def _forget(self, rows: Iterator[int], cause: int, time: int) -> None:
         for number, row in enumerate(rows, 1):
             del self._there[self.keys[row]]
-            self._forgotten.append((row, cause, number))
-            self._times.append(time)
+            if not self.rules.freezes:
+                self._forgotten.append((row, cause, number))
+                self._times.append(time)
 
     def passed(self) -> pl.DataFrame:
         """The changes that are passed on."""
