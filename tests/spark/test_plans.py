@@ -28,6 +28,7 @@ from tests.plans.tables import (
     filtered,
     first_of_key,
     foreign_key_join,
+    frozen,
     kept,
     key_join,
     looked_up,
@@ -116,6 +117,7 @@ OF_A_SHARD: dict[str, Plan] = {
     "joined with what is kept by a column": lambda a, b, *_: foreign_key_join(
         b, kept(filtered(a, has_a), 4, named_time), "left"
     ),
+    "a join that freezes": lambda a, b, *_: frozen(foreign_key_join(a, b, "left"), 6, named_time),
 }
 RECORDS = 250
 SCHEMA = "source string, k0 string, k1 string, v string, ts bigint, number bigint"

@@ -171,7 +171,8 @@ def _stored(node: Node, parent: Any, name: str) -> Any:
     """Declare what has the same rows."""
     if isinstance(node, Keep):  # as `tests.plans.tables.named_time` says
         by = None if node.by is None else F.timestamp_seconds(F.crc32("v") % 12)
-        return parent.keep(f"{node.keep_us} seconds", by, name=name)
+        method = parent.freeze if node.freezes else parent.keep
+        return method(f"{node.keep_us} seconds", by, name=name)
     history_us = node.history_us if isinstance(node, Materialize) else None
     options = {} if history_us is None else {"history": f"{history_us} seconds"}
     methods: dict[type[Node], str] = {ToStream: "to_stream", ToTable: "to_table", Materialize: "materialize"}
