@@ -34,6 +34,7 @@ from tests.plans.tables import (
     to_table,
 )
 from tests.plans.test_versions import ByHand
+from tests.state.tables import faults
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,6 +100,7 @@ def check(nodes: Sequence[Node], *, compat: bool = False, seed: int = 0) -> int:
             got, wanted = ({key: row[:1] for key, row in rows.items()} for rows in (got, wanted))
         assert got == wanted, name
         check_places(engine, name)
+    assert [fault for store in engine.stores.values() for fault in faults(store)] == []
     return len(tables)
 
 

@@ -6,11 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from tablestream.state.checks import facts_of, faults_of
+from tablestream.state.manifest import decode
 from tablestream.state.trace import TraceSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from tablestream.state.checks import Fault
+    from tablestream.state.manifest import Manifest
+    from tablestream.state.store import MemoryStore
     from tablestream.state.trace import Trace
 
 SCHEMA = pl.Schema(
@@ -82,3 +87,12 @@ def versions(found: pl.DataFrame) -> dict[Row, Any]:
 def fill(trace: Trace, count: int, first: int = 0) -> None:
     """Insert one run of `count` live rows with keys of their own."""
     trace.insert(frame({(f"k{n}", 0): n for n in range(first, first + count)}))
+
+
+def faults(store: MemoryStore, manifest: Manifest | None = None) -> list[Fault]:
+    """What is wrong in a shard, by its manifest or by another one."""
+    facts = {
+        (run, chunk): facts_of(trace, run, chunk, data) for (trace, run, chunk), data in store.chunks.items()
+    }
+    known = manifest or (None if store.manifest is None else decode(store.manifest))
+    return [] if known is None else list(faults_of(known, facts))

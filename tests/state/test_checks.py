@@ -9,10 +9,11 @@ import pytest
 
 from tablestream.state import manifest as manifests
 from tablestream.state.cache import NoCache
-from tablestream.state.checks import facts_of, faults_of
+from tablestream.state.checks import facts_of
 from tablestream.state.sealed import seal
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
+from tests.state import tables
 from tests.state.tables import SPECS, fill
 
 if TYPE_CHECKING:
@@ -35,12 +36,7 @@ def store() -> MemoryStore:
 
 
 def faults(store: MemoryStore, manifest: Manifest | None = None) -> list[tuple[str, str]]:
-    facts = {
-        (run, chunk): facts_of(trace, run, chunk, data) for (trace, run, chunk), data in store.chunks.items()
-    }
-    assert store.manifest is not None
-    found = faults_of(manifest or manifests.decode(store.manifest), facts)
-    return [(one.trace, one.what) for one in found]
+    return [(one.trace, one.what) for one in tables.faults(store, manifest)]
 
 
 def changed(store: MemoryStore, change: Callable[[RunInfo], RunInfo]) -> Manifest:

@@ -11,6 +11,7 @@ from tablestream.planner.catalogue import decode
 from tablestream.state.sealed import unseal
 from tests.simulation.plans import CASES, CLASSES
 from tests.state.golden_states import FOLDER, read
+from tests.state.tables import faults
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,6 +47,12 @@ def test_a_query_goes_on_from_a_stored_state(state: GoldenState) -> None:
     whole, restored = state.engine(), state.restored()
     state.run(whole, state.first_half)
     assert state.run(restored, state.second_half) == state.run(whole, state.second_half)
+
+
+def test_every_stored_state_is_whole() -> None:
+    stores = [store for state in states() for store in state.restored().stores.values()]
+    assert sum(len(store.chunks) for store in stores) > len(states())
+    assert [fault for store in stores for fault in faults(store)] == []
 
 
 def test_the_tables_of_every_stored_state_can_be_read() -> None:
