@@ -197,9 +197,9 @@ class KeyRows:
 
     @property
     def shard(self) -> int | None:
-        """The shard of the key; None if the number of shards is not known."""
+        """The shard of the key; None if the number of shards is not known. A hash counts without its sign."""
         shards = self.state.shards_of_plan()
-        return None if shards is None else blobs.shard_names(shards)[self.hashed % shards]
+        return None if shards is None else blobs.shard_names(shards)[self.hashed % (1 << 64) % shards]
 
     def only(self, rows: DataFrame) -> DataFrame:
         """Leave out the rows of other keys."""
