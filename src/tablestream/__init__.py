@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from tablestream.metrics.query_metrics import OperatorMetrics, QueryMetrics
     from tablestream.pictures.diagram import Diagram
     from tablestream.pictures.timeline import Timeline, timeline
+    from tablestream.provenance.answer import Why
     from tablestream.sources import global_table, stream, table
     from tablestream.spark.evolve import Evolution, check, drop_generations, evolve
     from tablestream.spark.local_spark import local_session
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from tablestream.spark.session import configure
     from tablestream.spark.state_reader import read_state
     from tablestream.spark.verification import Verification, verify
+    from tablestream.spark.why import why
     from tablestream.sql.call import sql
     from tablestream.sql.file import sql_file
     from tablestream.streams import Stream
@@ -90,6 +92,7 @@ __all__ = [
     "Table",
     "Timeline",
     "Verification",
+    "Why",
     "as_of",
     "avro",
     "check",
@@ -125,6 +128,7 @@ __all__ = [
     "to_memory",
     "to_postgres",
     "verify",
+    "why",
     "with_origin",
 ]
 __version__ = "0.1.0"
@@ -165,6 +169,8 @@ _DEFINED_IN = {
     "tablestream.spark.session": ("configure",),
     "tablestream.spark.state_reader": ("read_state",),
     "tablestream.spark.verification": ("Verification", "verify"),
+    "tablestream.provenance.answer": ("Why",),
+    "tablestream.spark.why": ("why",),
     "tablestream.sql.file": ("sql_file",),
     "tablestream.handles.star": ("Lookup", "lookup"),
     "tablestream.sql.call": ("sql",),

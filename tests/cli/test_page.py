@@ -55,5 +55,7 @@ def test_the_page_shows_what_the_commands_print(tmp_path: Path, monkeypatch: pyt
     command, _, shown = block("$ tablestream verify").partition("\n")
     assert comparable(printed(command)) == comparable(shown)
     _, _, shown = block("$ tablestream state out/checkpoint per_sku").partition("\n")
+    command, _, asked = block("$ tablestream why").partition("\n")
+    assert printed("$ tablestream why out/checkpoint per_sku", '{"sku": "cup"}') == asked, command
     key = ("--key", '{"sku": "cup"}', "--json")
     assert printed("$ tablestream state out/checkpoint per_sku", *key) == shown

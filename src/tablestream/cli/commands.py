@@ -24,6 +24,7 @@ from tablestream.cli import (
     run,
     state,
     verify,
+    why,
 )
 from tablestream.cli.exit_codes import ExitCode
 from tablestream.cli.failures import say_error
@@ -46,6 +47,7 @@ app.command()(lag.lag)
 app.command()(check.check)
 app.command()(evolve.evolve)
 app.command()(drop_generations.drop_generations)
+app.command()(why.why)
 app.command()(relocate.relocate)
 app.command()(demo.demo)
 #: Typer has no public name for it: it is click's class in older versions, and its own in newer ones.

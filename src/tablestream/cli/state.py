@@ -13,18 +13,17 @@ from rich.text import Text
 
 from tablestream.cli.display import console, print_rows
 from tablestream.cli.failures import clear_errors
+from tablestream.cli.keys import parsed_key
 from tablestream.cli.options import ROWS_FOR_PEOPLE, Checkpoint, Debug, Json
 from tablestream.cli.places import checked_checkpoint
 from tablestream.cli.reading import json_lines, polars_rows
 from tablestream.cli.sessions import sessions
 from tablestream.connectors.place import Place
-from tablestream.connectors.small_texts import json_object
 from tablestream.errors import ArgumentError
 from tablestream.pictures.figures import size
 from tablestream.planner import catalogue
 from tablestream.spark.state_reader import read_state
 from tablestream.spark.state_tables import StateSummary, TableSize, summary
-from tablestream.spark.stored_key import GivenKey
 from tablestream.state import manifest
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def state(
 ) -> None:
     """List the tables in the state of a query, or print the rows of one. The query may be running."""
     with clear_errors(debug=debug, as_json=as_json):
-        wanted = None if key is None else _parsed_key(key)
+        wanted = None if key is None else parsed_key(key, "--key")
         if table is None and (key is not None or as_of is not None):
             raise ArgumentError("--key and --as-of need a table.", hint="Name it after the checkpoint.")
         place = checked_checkpoint(checkpoint)
@@ -162,20 +161,3 @@ def _print_rows(rows: DataFrame, table: str, limit: int) -> None:
         f"the first {limit} rows" if found.height > limit else f"{found.height} row{'s'[: found.height != 1]}"
     )
     print_rows(console(), f"{table}: {more}", found.head(limit))
-
-
-def _parsed_key(text: str) -> GivenKey:
-    """Return the key that a text has as a JSON object.
-
-    Raises
-    ------
-    ArgumentError
-        It is something else.
-    """
-    found = json_object(text)
-    if found is None:
-        raise ArgumentError(
-            f"--key {text} is not a JSON object.",
-            hint='Write it as \'{"ticker": "A"}\', with the quotes of your shell.',
-        )
-    return GivenKey(found, text)

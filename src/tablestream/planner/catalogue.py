@@ -24,7 +24,7 @@ from tablestream.operators.versions import FROM, TO, valid_versions
 from tablestream.planner.group_rules import aggregate_function
 from tablestream.planner.lowering import Copies, Draft, Groups, History, Ranks, Remembered, Types, struct_of
 from tablestream.runtime.rounds import Round
-from tablestream.state.changes import TS, key_columns
+from tablestream.state.changes import LIVE, NOTHING, TS, key_columns
 from tablestream.state.positions import frame_of
 from tablestream.state.shard import ShardState
 from tablestream.state.trace import TraceSpec
@@ -62,6 +62,8 @@ class StoredTable:
         Of a table of declared aggregates, and of one of first rows: they are computed from what is stored.
     copies
         If several shards have each row: the first of them is its own shard.
+    columns
+        The key's columns in the first trace; empty: those that it is looked up by.
     """
 
     name: str
@@ -79,6 +81,7 @@ class StoredTable:
     groups: Groups | None = None
     ranks: Ranks | None = None
     copies: Copies | None = None
+    columns: tuple[str, ...] = ()
 
     @property
     def hashed_key(self) -> Fields:
@@ -112,11 +115,13 @@ class StoredTable:
         else:
             stored = operator.recalled(lambda name: state.trace(f"{self.operator}/{name}"), hashed)
         ranked = self.ranks is not None and self.ranks.ranked
-        names = (*self.traces[0].key, *((RANK,) if ranked else ()))
+        names = (*(self.columns or self.traces[0].key), *((RANK,) if ranked else ()))
         keys = zip(names, key_columns(len(self.key)), strict=True)
         columns = [pl.col(name).alias(shown) for name, shown in keys]
         columns.append(self._own_value())
         versions = () if self.history is None else (FROM, TO)
+        time = FROM if versions else TS
+        timed = pl.col(time) if TS in self.traces[0].schema or versions else pl.lit(None, pl.Int64)
         for frame in stored:
             rows = frame.filter(pl.col(self.column).is_not_null())
             if self.copies is not None:
@@ -124,7 +129,7 @@ class StoredTable:
             if self.history is not None:
                 observed = cast("int", state.clock(self.history.clock))
                 rows = valid_versions(rows, observed - self.history.length_us, as_of_us)
-            yield rows.select(*columns, pl.col(FROM if versions else TS).alias(TS), *versions)
+            yield rows.select(*columns, timed.alias(TS), *versions)
 
     def _own(self, copies: Copies, state: ShardState) -> pl.Expr:
         """Whether a row's own shard is this one."""
@@ -132,7 +137,9 @@ class StoredTable:
         return hashed % copies.shards == cast("int", state.clock(copies.mark))
 
     def _own_value(self) -> pl.Expr:
-        """The value without the fields that come before the table's own."""
+        """The value without the fields that come before the table's own. A trace without values has an empty one."""
+        if self.column == LIVE:
+            return pl.struct(pl.col(LIVE).alias(NOTHING)).alias("v")
         value = pl.col(self.column)
         if self.skipped and self.value:
             own = range(self.skipped, self.skipped + len(self.value))
@@ -233,6 +240,8 @@ def encode(tables: StoredTables) -> str:
         # What older versions do not know of is left out where it says nothing.
         if facts["copies"] is None:
             del facts["copies"]
+        if not facts["columns"]:
+            del facts["columns"]
         if facts["ranks"] is not None and facts["ranks"]["ranked"]:
             del facts["ranks"]["ranked"]
     return json.dumps(document, separators=(",", ":"))
@@ -277,7 +286,8 @@ def _table(facts: dict[str, Any]) -> StoredTable:
         ranks = Ranks(**ranks)
     history = None if history is None else History(**history)
     copies = None if copies is None else Copies(**copies)
-    computed = {"history": history, "groups": groups, "ranks": ranks, "copies": copies}
+    columns = tuple(facts.pop("columns", ()))
+    computed = {"history": history, "groups": groups, "ranks": ranks, "copies": copies, "columns": columns}
     return StoredTable(**facts, **fields, traces=traces, **computed)
 
 

@@ -56,6 +56,7 @@ from tablestream.spark.sources import SourceFrame
 from tablestream.spark.staging import Staged
 from tablestream.spark.stored_output import stored_output
 from tablestream.spark.stored_plan import check_plan, store_facts, store_plan, stored_facts
+from tablestream.spark.stored_provenance import store_steps
 from tablestream.topology.nodes import Source
 
 if TYPE_CHECKING:
@@ -393,6 +394,8 @@ def _settled(
         store_plan(spark, place.path, plan)
     if plan.rounds:
         store_facts(spark, place.path, Facts.of(plan, {one.name: one.sink.target for one in outputs}))
+        tables = {one.name: one.output.node for one in outputs if not one.output.rejected}
+        store_steps(spark, place.path, plan, tables)
     bootstraps = written_once(spark, place.path, plan, started=query_id is not None)
     return query_id, {one.name: one.sink for one in outputs}, bootstraps
 

@@ -149,6 +149,13 @@ def _rows(
     state: StoredState, table: StoredTable, as_of_us: int | None, shard: int | None = None
 ) -> DataFrame:
     """Return the rows of a table as users see them, or those in a shard."""
+    return stored_frame(state, table, as_of_us, shard).select(*shown(state.spark, table))
+
+
+def stored_frame(
+    state: StoredState, table: StoredTable, as_of_us: int | None = None, shard: int | None = None
+) -> DataFrame:
+    """Return the rows of a table, or those in a shard, in the columns of `StoredRows`."""
     stored = StoredRows.of_table(table, as_of_us)
     of_table = F.col("trace").isin([spec.number for spec in table.traces])
     heads = state.manifests(table.round).unionByName(state.shards(table.round))
@@ -159,8 +166,7 @@ def _rows(
         any_shard = heads.select(F.min(blobs.SHARD)).first()
         parts = parts.where(F.col(blobs.SHARD) == F.lit(any_shard[0] if any_shard else None))
     read = by_batches(lambda batches: stored.of(store_of(batches)))
-    rows = parts.groupBy(blobs.SHARD).applyInArrow(read, stored.schema)
-    return rows.select(*shown(state.spark, table))
+    return parts.groupBy(blobs.SHARD).applyInArrow(read, stored.schema)
 
 
 def check_kinds(checkpoint: Any, batch_id: Any, table: Any = "") -> None:

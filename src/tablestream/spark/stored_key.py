@@ -35,6 +35,7 @@ from tablestream.state import manifest as manifests
 from tablestream.state.changes import KEY_HASH
 from tablestream.state.manifest import Manifest
 from tablestream.state.store import MemoryStore
+from tablestream.topology.nodes import Fields
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class GivenKey:
     text: str | None = None
 
     @classmethod
-    def of(cls, table: StoredTable, given: Any) -> GivenKey:
+    def of(cls, table: str, columns: Fields, given: Any) -> GivenKey:
         """Take a mapping as it is, and any other value as that of the only column.
 
         Raises
@@ -62,7 +63,7 @@ class GivenKey:
         ArgumentError
             The table's key has other columns.
         """
-        names = [one.name for one in table.key]
+        names = [one.name for one in columns]
         if isinstance(given, GivenKey):
             key = given
         elif isinstance(given, Mapping):
@@ -71,7 +72,7 @@ class GivenKey:
             key = cls({names[0]: given} if len(names) == 1 else {"a single value": given})
         if sorted(map(str, key.values)) != sorted(names):
             raise ArgumentError(
-                f"The key of '{table.name}' has the columns {', '.join(names) or 'none'}, not"
+                f"The key of '{table}' has the columns {', '.join(names) or 'none'}, not"
                 f" {', '.join(map(str, key.values)) or 'none'}.",
                 hint=f"Write it as {json.dumps(dict.fromkeys(names, '...'))}.",
                 where=user_line(),
@@ -93,10 +94,10 @@ class GivenKey:
                 if self.values[one.name] is not None and _evaluated(spark, value.isNull()):
                     raise _wrong_value(one)
             return found
-        return [_literal(spark, self.values[one.name], one) for one in fields]
+        return [literal(spark, self.values[one.name], one) for one in fields]
 
 
-def _literal(spark: SparkSession, value: Any, field: T.StructField) -> Column:
+def literal(spark: SparkSession, value: Any, field: T.StructField) -> Column:
     """Return a value of Python's in the type of a column; a float does not become an integer.
 
     Raises
@@ -109,10 +110,10 @@ def _literal(spark: SparkSession, value: Any, field: T.StructField) -> Column:
         return F.lit(None).cast(kind)
     if isinstance(kind, T.StructType) and isinstance(value, tuple) and len(value) == len(kind):
         parts = zip(kind, value, strict=True)
-        return F.struct(*(_literal(spark, part, one).alias(one.name) for one, part in parts)).cast(kind)
+        return F.struct(*(literal(spark, part, one).alias(one.name) for one, part in parts)).cast(kind)
     if isinstance(kind, T.ArrayType) and isinstance(value, list):
         element = T.StructField(field.name, kind.elementType)
-        return F.array(*(_literal(spark, part, element) for part in value)).cast(kind)
+        return F.array(*(literal(spark, part, element) for part in value)).cast(kind)
     try:
         given = F.lit(_exact(value, kind))
         found = given.try_cast(kind)
@@ -179,7 +180,7 @@ class KeyRows:
 
     @classmethod
     def of(cls, state: StoredState, table: StoredTable, given: Any) -> KeyRows:
-        """Find out the hash of a key.
+        """Read a key as the user gives it.
 
         Raises
         ------
@@ -187,7 +188,13 @@ class KeyRows:
             It is no key of the table.
         """
         fields = [T.StructField(one.name, spark_type(one)) for one in table.key]
-        values = GivenKey.of(table, given).literals(state.spark, fields)
+        return cls.of_values(
+            state, table, GivenKey.of(table.name, table.key, given).literals(state.spark, fields)
+        )
+
+    @classmethod
+    def of_values(cls, state: StoredState, table: StoredTable, values: Sequence[Column]) -> KeyRows:
+        """Find out the hash of a key, of which at least the values that are hashed are given."""
         names = [f"__k{number}" for number in range(len(table.hashed_key))]
         one_row = state.spark.sql("VALUES (1)")
         row = one_row.select(*(value.alias(name) for value, name in zip(values, names, strict=False)))

@@ -1,0 +1,50 @@
+"""The answer to why a table has a row."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from tablestream.provenance.finding import Finding
+from tablestream.provenance.text import text_of
+
+
+@dataclass(frozen=True)
+class Why:
+    """A row of a table, or that there is none, and what it was made of.
+
+    Attributes
+    ----------
+    finding
+        The row; its ``made_of`` are the rows of the table's inputs, and so on.
+    micro_batch
+        The micro-batch after which this was so.
+    """
+
+    finding: Finding
+    micro_batch: int
+
+    @property
+    def there(self) -> bool | None:
+        """Whether there is a row; None: the state does not tell."""
+        return self.finding.there
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of sources that it was made of: table, key, row (the columns that are known) and timestamp."""
+        names = ("table", "key", "row", "timestamp")
+        return [{name: one.facts[name] for name in names} for one in self.finding.sources]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The whole answer as mappings and lists."""
+        return {"micro_batch": self.micro_batch, **self.finding.facts}
+
+    def to_json(self) -> str:
+        """Return the whole answer as a JSON object. Times and other values without a form in JSON are texts."""
+        return json.dumps(self.facts, default=str)
+
+    def __str__(self) -> str:
+        """The answer as text: a line for each row, what it was made of below it."""
+        return text_of(self.finding)

@@ -1,0 +1,93 @@
+"""What is said of rows, against the rows that plans have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tablestream.topology.graph import ancestors, base_of
+from tablestream.topology.nodes import Aggregate, Filter, ForeignKeyJoin, Join, Select, Source, Suppress, Top
+from tests.marks import quick_first
+from tests.plans.catalogue import COMPOSED, SINGLE
+from tests.plans.comparing import sources_of
+from tests.plans.engine import Engine, Output
+from tests.plans.logs import random_log
+from tests.provenance.asking import why
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tablestream.provenance.finding import Finding
+    from tablestream.topology.nodes import Node
+    from tests.plans.tables import Change, Key, Record, Value
+
+PLANS = SINGLE | COMPOSED
+#: Keys that no table has.
+ABSENT = ("0none", "zz")
+
+
+def left(changes: Sequence[Change]) -> dict[Key, Value]:
+    """The rows that changes leave, by key."""
+    rows = {change.key: change.value for change in changes}
+    return {key: value for key, value in rows.items() if value is not None}
+
+
+def tables_of(plan: Sequence[Node]) -> list[Node]:
+    return [node for node in plan if not node.is_stream]
+
+
+def is_decided_by_state(node: Node) -> bool:
+    """Whether no expression that is not kept decides if there is a row, and all operators are followed."""
+    behind = ancestors(node)
+    deleting = any(isinstance(one, Join | Select) and one.delete_when is not None for one in behind)
+    timed = any(isinstance(one, ForeignKeyJoin) and one.as_of is not None for one in behind)
+    bare = isinstance(base_of(node), Source)  # joins and groups keep what they need of it
+    return not (bare or deleting or timed or any(isinstance(one, Filter | Suppress) for one in behind))
+
+
+def depends_on_others(node: Node) -> bool:
+    """Whether a row depends on rows that are not there: a rank, an empty group, aggregates that tell what was taken."""
+    if isinstance(node, Aggregate):
+        return node.keep_empty or node.functions is not None
+    return isinstance(node, Top)
+
+
+@pytest.mark.parametrize("name", quick_first(list(PLANS), 12))
+def test_a_row_is_said_to_be_there_if_it_is(name: str) -> None:
+    plan = PLANS[name]()
+    engine = Engine([Output(node) for node in plan], shards=3)
+    log = random_log(sources_of(plan), 3, 120)
+    changes = [piece for half in (log[:60], log[60:]) for piece in [engine.run(half)]]
+    for number, node in enumerate(plan):
+        if node.is_stream:
+            continue
+        told = [one for piece in changes for one in piece[number]]
+        rows, absent = left(told), tuple(ABSENT[:1]) * len(node.key)
+        keys = list(dict.fromkeys([*(change.key for change in told), absent]))[:40]
+        for key, found in zip(keys, why(engine, node, *keys), strict=True):
+            assert found.there in {key in rows, None}, (key, found)
+            assert found.there is not None or not is_decided_by_state(node), (key, found)
+
+
+@pytest.mark.parametrize("name", quick_first(list(PLANS), 12))
+def test_the_rows_of_sources_are_all_that_a_row_was_made_of(name: str) -> None:
+    plan = PLANS[name]()
+    nodes = [one for one in tables_of(plan) if is_decided_by_state(one)]
+    nodes = [one for one in nodes if not any(map(depends_on_others, ancestors(one)))]
+    log = random_log(sources_of(plan), 5, 80)
+    for node in nodes:
+        engine = Engine([Output(node)])
+        (changes,) = engine.run(log)
+        rows = left(changes)
+        keys = list(rows)[:6]
+        for key, found in zip(keys, why(engine, node, *keys), strict=True):
+            again = Engine([Output(node)])
+            (made,) = again.run(only(log, found))
+            assert left(made).get(key) == rows[key], (key, found)
+
+
+def only(log: Sequence[Record], found: Finding) -> list[Record]:
+    """The records of a log that made the rows of sources in a finding."""
+    wanted = {(one.table, tuple(one.key.values())) for one in found.sources}
+    return [one for one in log if (one.source.name, one.parts) in wanted]

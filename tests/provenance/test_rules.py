@@ -1,0 +1,214 @@
+"""What is said of rows, and of keys that have none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tablestream.planner.physical_plan import Output
+from tablestream.provenance.finding import Asked
+from tablestream.provenance.registry import described
+from tablestream.provenance.steps import decode, encode
+from tablestream.provenance.text import text_of
+from tablestream.topology.graph import base_of
+from tests.plans.catalogue import by_letter
+from tests.plans.engine import Engine
+from tests.plans.tables import (
+    Record,
+    as_of_join,
+    counted,
+    foreign_key_join,
+    key_join,
+    many_to_many,
+    materialized,
+    one_to_many,
+    over,
+    points,
+    source,
+    starred,
+    stream,
+    suppressed,
+    to_table,
+)
+from tests.provenance.asking import walk, why
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tablestream.topology.nodes import Node
+
+A, B, C = source("A"), source("B"), source("C")
+LOG = [
+    Record(A, "1", "a|x|z", 1),
+    Record(A, "2", "a|zz", 2),
+    Record(A, "3", "a", 3),
+    Record(B, "x", "ax", 4),
+    Record(B, "y", "ay", 5),
+    Record(C, "z", "az", 6),
+]
+
+
+def said(node: Node, *keys: object) -> list[str]:
+    """The texts about some keys of a table, after the log."""
+    engine = Engine([Output(node)])
+    engine.run([one for one in LOG if one.source in engine.plan.sources])
+    return [text_of(one) for one in why(engine, node, *keys)]
+
+
+def test_the_row_that_a_foreign_key_names_is_named_also_if_it_is_missing() -> None:
+    texts = said(foreign_key_join(A, B, "inner"), "1", "2", "3", "4")
+    assert [text.splitlines() for text in texts] == [
+        [
+            "A_B (inner join) k0=1: not in the state: v = pair",
+            "  A (source) k0=1: v=a|x|z",
+            "  B (source) k0=x: v=ax; at 4",
+        ],
+        [
+            "A_B (inner join) k0=2: no row",
+            "  - A 2 names B zz, which has no row; the join is inner.",
+            "  A (source) k0=2: v=a|zz",
+            "  B (source) k0=zz: no row",
+        ],
+        [
+            "A_B (inner join) k0=3: no row",
+            "  - A 3 names no row of B: nth is null; the join is inner.",
+            "  A (source) k0=3: not in the state: v",
+        ],
+        ["A_B (inner join) k0=4: no row", "  - A has no row with this key.", "  A (source) k0=4: no row"],
+    ]
+
+
+def test_all_tables_of_a_star_stand_beside_its_center() -> None:
+    star = starred(A, (B, "inner", points(0)), (C, "left", points(1)))
+    one, two = said(star, "1", "2")
+    assert one.splitlines()[1:] == [
+        "  A (source) k0=1: v=a|x|z; at 1",
+        "  B (source) k0=x: v=ax; at 4",
+        "  C (source) k0=z: v=az; at 6",
+    ]
+    assert "no row\n  - A 2 names B zz, which has no row; the join is inner." in two
+
+
+def test_spread_and_copied_tables_are_found_where_they_are() -> None:
+    for join in (foreign_key_join(A, B, spread=3), foreign_key_join(A, B, copied=True)):
+        engine = Engine([Output(join)], shards=5)
+        engine.run([one for one in LOG if one.source is not C])
+        (found,) = why(engine, join, "1")
+        assert [one.table for one in found.sources] == ["A", "B"]
+
+
+def test_a_right_row_alone_is_there_while_nothing_names_it() -> None:
+    join = foreign_key_join(A, B, "outer")
+    named, alone, none = said(join, (None, "x"), (None, "y"), ("1", "x"))
+    assert named.startswith("A_B (outer join) k0=null, k1=x: no row\n  - B x has matches, such as 1.")
+    assert alone.splitlines()[1] == "  B (source) k0=y: v=ay; at 5"
+    assert "or that of a right row that nothing names." in none
+
+
+def test_of_one_to_many_the_row_of_the_many_has_to_name_the_one() -> None:
+    join = one_to_many(B, A, "left")
+    there, other, alone = said(join, ("x", "1"), ("y", "1"), ("y", None))
+    assert [line.strip() for line in there.splitlines()[1:]] == [
+        "B (source) k0=x: v=ax; at 4", "A (source) k0=1: v=a|x|z"
+    ]  # fmt: skip
+    assert "- A 1 names B x." in other
+    assert alone.splitlines()[1:] == ["  B (source) k0=y: v=ay; at 5"]
+
+
+def test_a_group_shows_some_of_its_rows_and_says_that_there_are_more() -> None:
+    groups = base_of(counted(A, by_letter))
+    engine = Engine([Output(groups)])
+    engine.run([one for one in LOG if one.source is A])
+    (all_rows,) = why(engine, groups, "a")
+    assert len(all_rows.made_of) == 3
+    assert all_rows.notes == ()
+    from_few = walk(engine, limit=2)
+    (few,) = from_few.find(engine.plan.names[groups], [_asked("a")])
+    assert len(few.made_of) == 2
+    assert few.notes == ("The group has more rows; the first 2 that were found are shown.",)
+    (none,) = why(engine, groups, "q")
+    assert none.notes == ("No row of A belongs to the group q: nth.",)
+
+
+def _asked(key: str) -> Asked:
+    return Asked((key,))
+
+
+def test_a_group_of_many_rows_takes_as_many_reads_as_one_of_a_single_row() -> None:
+    groups = base_of(counted(foreign_key_join(A, B, "left"), by_letter))
+    reads = []
+    for size in (1, 30):
+        engine = Engine([Output(groups)])
+        engine.run([Record(A, str(number), "a|x", number) for number in range(size)])
+        asking = walk(engine)
+        (found,) = asking.find(engine.plan.names[groups], [_asked("(")])
+        assert len(found.made_of) == size
+        reads.append(asking.state.reads)  # type: ignore[attr-defined]
+    assert reads[0] == reads[1]
+
+
+def test_a_null_in_a_key_has_no_match() -> None:
+    groups, others = counted(A, points(0)), counted(B, points(0))
+    inner, left = (
+        said(key_join(groups, others), (None,))[0],
+        said(key_join(groups, others, "left"), (None,))[0],
+    )
+    note = "A key with a null has no match: a null equals nothing."
+    assert ": no row" in inner.splitlines()[0]
+    assert note in inner
+    assert ": no row" not in left.splitlines()[0]
+    assert note in left
+
+
+NOT_FOLLOWED: dict[str, Callable[[], Node]] = {
+    "as of": lambda: as_of_join(A, materialized(B, 5)),
+    "history": lambda: key_join(materialized(A, 5), materialized(B, 5), complete_history=True),
+    "many to many": lambda: many_to_many(A, B),
+    "window": lambda: over(A, by_letter),
+    "records": lambda: to_table(stream("S")),
+}
+
+
+@pytest.mark.parametrize("name", NOT_FOLLOWED)
+def test_what_is_not_followed_says_what_it_reads(name: str) -> None:
+    node = base_of(NOT_FOLLOWED[name]())
+    engine = Engine([Output(node)])
+    (found,) = why(engine, node, ("1",) * len(node.key))
+    assert found.there is None
+    (note,) = found.notes
+    assert note.startswith("Not followed: ")
+    assert note.endswith(
+        f" It reads {', '.join(dict.fromkeys(walk(engine).title(one) for one in _parents(engine, node)))}."
+    )
+
+
+def _parents(engine: Engine, node: Node) -> tuple[str, ...]:
+    return walk(engine).lineage.steps[engine.plan.names[node]].parents
+
+
+def test_a_change_may_wait_in_a_buffer() -> None:
+    waiting = suppressed(foreign_key_join(A, B), 5)
+    (text,) = said(waiting, "1")
+    assert "not known whether there is a row" in text
+    assert " may hold a change back, or have removed the row: this is not known." in text
+
+
+def test_a_row_that_kafka_streams_never_deletes_is_not_said_to_be_there() -> None:
+    join = key_join(A, A)
+    engine = Engine([Output(join)], compat=True)
+    (changes,) = engine.run([Record(A, "1", "a", 1), Record(A, "1", None, 2)])
+    assert changes[-1].value is not None
+    (found,) = why(engine, join, "1")
+    assert found.there is False
+
+
+def test_what_is_only_there_for_rejected_records_is_described() -> None:
+    join = foreign_key_join(A, B)
+    engine = Engine([Output(counted(join, by_letter), rejected=True)])
+    lineage = described(engine.plan, {}, lambda _: None)
+    assert encode(lineage) == encode(decode(encode(lineage)))  # type: ignore[arg-type]
+
+
+def test_steps_of_another_version_are_not_read() -> None:
+    assert decode('{"version": 99}') is None
