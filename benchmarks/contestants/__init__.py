@@ -36,6 +36,7 @@ CONTESTANTS = {
         "bootstrap",
         "tablestream, a table that starts from a batch of 2,000,000 rows",
     ),
+    "evolve": ("evolve", "evolve", "tablestream, a query of 10,000,000 rows that evolves into another plan"),
     "skew": ("skewed", "one_hot_key", "tablestream, every change, half of the items on one customer"),
     "skew-spread": ("skewed", "one_hot_key_spread", "tablestream, the same with spread=4"),
     "hot-row-even": ("skewed", "even_fan_out", "tablestream, a micro-batch that changes every right row"),
