@@ -65,20 +65,24 @@ class Moment:
     proof, before
         The proofs of this micro-batch and of the one before; empty if the checkpoint has none, because it is not
         planned yet.
-    whole
-        Whether all rows of the target come, whatever it has: the query has evolved into another plan.
+    rebuilt
+        Another proof of the micro-batch before: that of targets which were written when the query evolved.
+    evolves
+        If the query evolves, all rows of the output come: the target is ``"new"``, or has the old plan's rows and is
+        ``"brought over"``. `before` is then the proof with which the old plan has written this number.
     """
 
     number: int
     query_id: str
     proof: str = ""
     before: str = ""
-    whole: bool = False
+    rebuilt: str = ""
+    evolves: Literal["", "new", "brought over"] = ""
 
     @property
     def earlier(self) -> Moment:
         """The micro-batch before."""
-        return Moment(self.number - 1, self.query_id, self.before)
+        return Moment(self.number - 1, self.query_id, self.before, rebuilt=self.rebuilt)
 
 
 @dataclass(frozen=True)
@@ -145,6 +149,12 @@ class MarkingSink(KeyedSink):
         return self.moment
 
     @property
+    def replaces(self) -> bool:
+        """Whether a target that is settled gets all rows, and loses others."""
+        evolves = self.moment is not None and bool(self.moment.evolves)
+        return self.on_mismatch == "rebuild" or (evolves and self.on_mismatch == "refuse")
+
+    @property
     def proof(self) -> str:
         """The proof of the micro-batch; empty if it is written by hand."""
         return "" if self.moment is None else self.moment.proof
@@ -178,14 +188,32 @@ def judged(
     TargetError
         Target and checkpoint do not fit.
     """
-    if moment is not None and moment.whole:
-        return Verdict.SETTLE
     try:
+        if moment is not None and moment.evolves:
+            return Verdict.SETTLE if _is_replaced(found, moment) else Verdict.WRITE
         return Verdict.DONE if has(found, number, moment) else Verdict.WRITE
     except TargetError:
         if on_mismatch == "refuse" or (number > 0 and not starting):
             raise
         return Verdict.WRITE if starting and number == 0 else Verdict.SETTLE
+
+
+def _is_replaced(found: Found, moment: Moment) -> bool:
+    """Whether the rows of a target are replaced as the query evolves; False if it has none.
+
+    What a failed attempt has written has the number of the moment, and another proof than the old plan's.
+    """
+    mark = found.mark
+    if mark is None:
+        if not found.is_empty:
+            raise _refused(found, "has rows that are not this query's")
+        return False
+    is_old = mark.proof == moment.before
+    if mark.micro_batch != moment.number or (is_old and moment.evolves == "new"):
+        raise _refused(
+            found, f"has {_up_to(mark.micro_batch)} of this query already, by another output or name"
+        )
+    return True
 
 
 def has(found: Found, number: int, moment: Moment | None) -> bool:
@@ -217,14 +245,14 @@ def has(found: Found, number: int, moment: Moment | None) -> bool:
 
 def _check_proof(found: Found, mark: Mark, moment: Moment) -> None:
     """Compare a mark, which is not ahead, with the checkpoint."""
-    wanted = {moment.number: moment.proof, moment.number - 1: moment.before}
+    wanted = {moment.number: {moment.proof}, moment.number - 1: {moment.before, moment.rebuilt} - {""}}
     if mark.micro_batch not in wanted:
         raise _refused(
             found,
             f"has {_up_to(mark.micro_batch)}, and the checkpoint {_up_to(moment.number - 1)}: those"
             " between are missing, as after a backup of the target was restored",
         )
-    if mark.proof != wanted[mark.micro_batch]:
+    if mark.proof not in wanted[mark.micro_batch]:
         raise _refused(
             found,
             f"has another micro-batch {mark.micro_batch} than the checkpoint: they belong to two histories of the"

@@ -4,7 +4,7 @@
 part      when                                 fate
 ========  ===================================  ====================================================================
 source    the state has its table whole        kept: its rows enter the new plan in one step
-source    the old plan did not have it         new: it is read from its beginning
+source    the old plan did not have it         new: it is read from where its frame begins
 source    the new plan does not have it        removed
 source    neither                              refused
 output    same target, same meaning            silent: the target gets later changes only
@@ -19,15 +19,16 @@ operator                                       rebuilt from the rows of its sour
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from tablestream.planner.group_rules import sees_order
 from tablestream.planner.physical_plan import Ending, PhysicalPlan
 from tablestream.topology.graph import ancestors
 from tablestream.topology.keep import Keep
 from tablestream.topology.nodes import (
+    Aggregate,
     Captured,
     Deduplicate,
     Field,
@@ -102,13 +103,13 @@ class Facts:
         return cls(tuple(_positions(plan)), sources, outputs, plan.options.shards, plan.options.evolvable)
 
     @property
-    def text(self) -> str:
-        """One line, which `read` reads."""
-        return json.dumps(asdict(self), sort_keys=True)
+    def document(self) -> dict[str, Any]:
+        """A JSON object, which `read` reads."""
+        return asdict(self)
 
     @classmethod
     def read(cls, facts: Mapping[str, Any]) -> Facts:
-        """Read the object that `text` has."""
+        """Read a `document`."""
         sources = {
             name: SourceFacts(**one | {part: _fields(one[part]) for part in ("key", "value")})
             for name, one in facts["sources"].items()
@@ -150,7 +151,7 @@ def _of_sources(old: Facts, new: Facts, plan: PhysicalPlan) -> Iterator[PartFate
     for source in plan.sources:
         name = plan.names[source]
         if name not in old.sources:
-            yield PartFate("source", name, "new", "it is read from its beginning")
+            yield PartFate("source", name, "new", "it is read from where its frame begins")
             continue
         why = _not_kept(old.sources[name], new.sources[name], source)
         yield PartFate("source", name, "refused" if why else "kept", why or "its rows are in the state")
@@ -177,6 +178,8 @@ def _of_operators(plan: PhysicalPlan) -> Iterator[PartFate]:
             yield PartFate("operator", plan.names[node], "refused", why)
     if plan.options.align is not None:
         yield PartFate("operator", "align=", "refused", "records that wait for others are not in a table")
+    if plan.options.compat:
+        yield PartFate("operator", "compat=", "refused", "Kafka Streams builds its tables from topics alone")
     names = (placed.name for work in plan.rounds for placed in work.operators)
     yield from (PartFate("operator", name, "rebuilt", "from the rows of its sources") for name in names)
 
@@ -197,13 +200,25 @@ def not_rebuilt(node: Node) -> str:
             "it remembers earlier versions of rows",
         ),
         (is_dated, "it joins earlier versions of rows"),
-        (isinstance(node, Top) and not node.ranked, "it remembers in which order equal rows arrived"),
+        (_sees_arrival(node), "it remembers in which order rows arrived, which a table does not say"),
+        (
+            isinstance(node, Aggregate) and node.keep_empty and bool(node.on),
+            "it remembers groups without rows",
+        ),
         (
             node.is_stream and not isinstance(node, Source),
             "it is a stream, whose records the state does not keep",
         ),
     )
     return next((why for holds, why in reasons if holds), "")
+
+
+def _sees_arrival(node: Node) -> bool:
+    """Whether the order in which rows arrived decides a result. Top rows stand in it unless their order has the key."""
+    if isinstance(node, Top):
+        ordered_by = {node.inputs[of].expression.text for of, _ in node.order}
+        return not (node.ranked and ordered_by.issuperset(one.name for one in node.parent.key))
+    return isinstance(node, Aggregate) and sees_order(node)
 
 
 def _of_outputs(old: Facts, new: Facts, maintained: Collection[str], *, is_same: bool) -> Iterator[PartFate]:

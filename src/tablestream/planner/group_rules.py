@@ -161,7 +161,7 @@ def _remembered_groups(node: Aggregate, operator: Operator) -> tuple[Remembered,
     return (Remembered(node, traces, node.key, groups=groups),)
 
 
-def _sees_order(node: Aggregate | Top) -> bool:
+def sees_order(node: Aggregate | Top) -> bool:
     """Whether a row that is written again has another place among the rows of its group, or another effect."""
     if isinstance(node, Top) or node.functions is not None:
         return True
@@ -191,7 +191,7 @@ def _regrouped(
         operator.value,
         operator.atomic,
         sends_keys=operator.needs_row_keys,
-        repeats=lowering.options.compat or _sees_order(node),
+        repeats=lowering.options.compat or sees_order(node),
     )
     word = "top" if isinstance(node, Top) else "aggregate"
     drafts = (

@@ -64,15 +64,11 @@ def written_once(
     ArgumentError
         A bootstrap has several rows with one key, or too many rows in one partition.
     """
-    if plan.bootstrapped and no_pattern(checkpoint) != checkpoint:
-        raise ArgumentError(
-            f"Spark would take the checkpoint's path {checkpoint} for a pattern, and not find the rows of bootstrap=.",
-            hint="Choose a path without the signs [ ] { } * ? and \\.",
-            where=user_line(),
-        )
+    if plan.bootstrapped:
+        check_plain(checkpoint)
     streams = {}
-    for source, path in places(checkpoint, plan.bootstrapped).items():
-        bootstrap = bootstrap_of(source)
+    for source, name in places(plan.bootstrapped).items():
+        path, bootstrap = f"{checkpoint}/{name}", bootstrap_of(source)
         if not started:
             write_rows(spark, path, bootstrap.frame)
             _check_keys(spark.read.schema(_schema(bootstrap.frame)).parquet(path), source)
@@ -80,11 +76,27 @@ def written_once(
     return streams
 
 
-def places(checkpoint: str, sources: Sequence[Source]) -> dict[Source, str]:
-    """Return where the rows of sources are that they start with."""
+def places(sources: Sequence[Source]) -> dict[Source, str]:
+    """Return where the rows of sources are that they start with, below the checkpoint."""
     names = (re.sub("[^A-Za-z0-9]+", "_", source.name) for source in sources)
-    paths = (f"{checkpoint}/{_DIRECTORY}/{number:02d}-{name}/rows" for number, name in enumerate(names))
+    paths = (f"{_DIRECTORY}/{number:02d}-{name}/rows" for number, name in enumerate(names))
     return dict(zip(sources, paths, strict=True))
+
+
+def check_plain(checkpoint: str) -> None:
+    """Refuse a path in which Spark would not find rows that it reads as a stream.
+
+    Raises
+    ------
+    ArgumentError
+        It has signs of patterns.
+    """
+    if no_pattern(checkpoint) != checkpoint:
+        raise ArgumentError(
+            f"Spark would take the checkpoint's path {checkpoint} for a pattern, and not find the rows in it.",
+            hint="Choose a path without the signs [ ] { } * ? and \\.",
+            where=user_line(),
+        )
 
 
 def first_rows(plan: PhysicalPlan) -> dict[Source, DataFrame]:

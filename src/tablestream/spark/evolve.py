@@ -19,28 +19,35 @@ from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
 
 from tablestream.arguments.kinds import whole as whole_number
 from tablestream.base.calling import user_line
 from tablestream.base.data_text import data_left_out
-from tablestream.connectors.marks import MarkedSink, MarkingSink, Moment
-from tablestream.connectors.sink import Sink, checked_path
+from tablestream.connectors.marks import MarkingSink, Moment
+from tablestream.connectors.place import Place
+from tablestream.connectors.shipping import has_context
+from tablestream.connectors.sink import Sink, checked_path, quoted
+from tablestream.connectors.small_texts import numbered_names
 from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError, PlanChangedError, StateError
-from tablestream.planner.evolution import Facts, PartFate, fates
+from tablestream.planner.evolution import Facts, Fate, PartFate, fates
 from tablestream.planner.physical_plan import PhysicalPlan, PlanOptions
 from tablestream.runtime.drops import ONLY_COUNTED
 from tablestream.spark import generations
 from tablestream.spark.births import ShardWatch
-from tablestream.spark.bootstrap import bootstrap_of, places, stream_of, write_rows
+from tablestream.spark.bootstrap import bootstrap_of, check_plain, places, stream_of, write_rows
 from tablestream.spark.bootstrap_frame import Bootstrap
 from tablestream.spark.checkpoint_files import CheckpointFiles
+from tablestream.spark.columns import spark_type
+from tablestream.spark.failures import saying_what_failed
 from tablestream.spark.generations import Generation
 from tablestream.spark.moments import id_of_query, moment_of
 from tablestream.spark.options import Alignment, Compat, OnError, kept_options, plan_options
 from tablestream.spark.outputs import check_identities, check_outputs, write_outputs
 from tablestream.spark.plan import lowered, numbered, query_frame, split
 from tablestream.spark.quiet import quieten
+from tablestream.spark.relocation import check_place
 from tablestream.spark.requests import (
     OutputRequest,
     check_requests,
@@ -180,7 +187,11 @@ def evolve(
     ArgumentError
         The query runs in this session; or as by `start`.
     StateError
-        As by `check`.
+        As by `check`; or the query ran in another process meanwhile.
+    QueryFailedError
+        A target cannot be written. A new output's target has rows that are not this query's, or belongs to the query under another name.
+    SessionSettingError, CheckpointMovedError
+        As by `start`.
 
     Notes
     -----
@@ -227,7 +238,7 @@ def evolved(
 
 
 def drop_generations(spark: SparkSession, checkpoint: str | os.PathLike[str]) -> int:
-    """Remove the state of the plans from which a query has evolved; it cannot go back then.
+    """Remove the state of the plans from which a query has evolved, and what attempts left that failed.
 
     Parameters
     ----------
@@ -239,7 +250,7 @@ def drop_generations(spark: SparkSession, checkpoint: str | os.PathLike[str]) ->
     Returns
     -------
     int
-        How many generations were removed.
+        How many were removed.
 
     Examples
     --------
@@ -248,11 +259,9 @@ def drop_generations(spark: SparkSession, checkpoint: str | os.PathLike[str]) ->
     """
     path = checked_path(checkpoint, "the checkpoint")
     now, files = generations.current(spark, path), CheckpointFiles.seen_by(spark, path)
-    if now.number == 0:
-        return 0
-    numbers = files.numbers(generations.GENERATIONS)
-    gone = [f"{generations.GENERATIONS}/{number}" for number in numbers if number != now.number]
-    first = [name for name in generations.FIRST if name in files.names("")]
+    names = files.names(generations.GENERATIONS)
+    gone = [f"{generations.GENERATIONS}/{name}" for name in names if name != now.name]
+    first = [name for name in generations.FIRST if now.number and name in files.names("")]
     for name in (*gone, *first):
         files.remove(name)
     return len(gone) + bool(first)
@@ -292,9 +301,12 @@ class _Change:
         requests = tuple(replace(one, sink=keyed(one)) for one in given)
         check_outputs([one.name for one in requests], [one.sink for one in requests])
         with in_one_sentence(f"The checkpoint {path}", user_line()):
+            check_plain(path)
+            _check_reached(spark, path)
             place = generations.current(spark, path)
             text, old = stored_text(spark, place.path), stored_facts(spark, place.path)
             last = _last(spark, path, place)
+            check_place(spark, place.path)
             check_settings(spark, place.path)
         if text is None or old is None:
             raise StateError(
@@ -328,15 +340,29 @@ class _Change:
         spark, path = self.spark, self.checkpoint
         _check_stopped(spark, path, self.last.query_id)
         prepare_workers(spark)
-        new = generations.following(path, self.place, self.last.number, self.last.proof)
+        new = generations.next_generation(path, self.place, self.last.number, self.last.proof)
         old_files, files = (CheckpointFiles.seen_by(spark, one.path) for one in (self.place, new))
-        files.remove("")
-        old_files.copy("metadata", files, "metadata")
-        store_plan(spark, new.path, self.plan)
-        store_facts(spark, new.path, self.new)
-        self._first_step(new, partitions)
-        self._take_places(old_files, files, self.last.number - self.place.first)
+        try:
+            old_files.copy("metadata", files, "metadata")
+            store_plan(spark, new.path, self.plan)
+            store_facts(spark, new.path, self.new)
+            self._first_step(new, partitions)
+            self._take_places(old_files, files, self.last.number - self.place.first)
+            self._check_unchanged()
+        except BaseException:
+            files.remove("")
+            raise
         generations.make_current(spark, path, new)
+
+    def _check_unchanged(self) -> None:
+        """Raise if the old plan ran meanwhile, or evolved into another one."""
+        now = generations.current(self.spark, self.checkpoint)
+        if now != self.place or _last(self.spark, self.checkpoint, now) != self.last:
+            raise StateError(
+                f"The query of the checkpoint {self.checkpoint} ran, or evolved, in another process meanwhile.",
+                hint="Stop it, and let it evolve again.",
+                where=user_line(),
+            )
 
     def _first_step(self, place: Generation, partitions: int | None) -> None:
         """Build the state from the rows of the sources, and write the outputs that get whole tables."""
@@ -345,48 +371,49 @@ class _Change:
         writing = [n for n, one in enumerate(self.requests) if fate_of[one.name] != "silent"]
         for number in writing:
             check_sink(self.requests[number])
-        shaped_ones = [
-            replace(self.requests[n], sink=_bringing_over(shaped(self.requests[n]))) for n in writing
-        ]
-        check_identities(one.sink for one in shaped_ones)
-        sinks = {one.name: one.sink for one in shaped_ones}
-        endings = tuple(plan.endings[number] for number in writing)
-        step = replace(plan, endings=endings)
+        written = [replace(self.requests[n], sink=shaped(self.requests[n])) for n in writing]
+        check_identities(one.sink for one in written)
+        old = self.last
+        moment = Moment(old.number, old.query_id, place.name, old.proof)
+        sinks = {one.name: one.sink for one in written}
+        evolving = {name: replace(moment, evolves=_evolves(fate_of[name])) for name in sinks}
+        step = replace(plan, endings=tuple(plan.endings[number] for number in writing))
         staged = replace(Staged.of(spark, step, sinks), first=place.first)
         frame = query_frame(step, self._rows(place), ONLY_COUNTED, observed=False, staged=staged, records={})
-        moment = replace(self.last, whole=True)
         writer = frame.writeStream.outputMode("append").option("checkpointLocation", place.path)
         writer = writer.trigger(availableNow=True)
-        writer = writer.foreachBatch(_step_writer(plan, step, sinks, place, moment, staged))
+        writer = writer.foreachBatch(_step_writer(step, sinks, place, evolving, moment, staged))
         with configured(spark, plan.options.shards, staged.columns, partitions), data_left_out(True):
-            query = writer.start()
+            query = saying_what_failed(writer.start())
         query.awaitTermination()
 
     def _rows(self, place: Generation) -> dict[Source, DataFrame]:
         """The rows that sources start with, as streams."""
         micro_batch = self.last.number - self.place.first
         found = {}
-        for source, path in places(place.path, list(self.plan.sources)).items():
-            kept = self._kept(source, micro_batch)
-            if kept is not None:
-                write_rows(self.spark, path, kept.frame)
-                found[source] = stream_of(self.spark, path, source, kept)
+        for source, name in places(list(self.plan.sources)).items():
+            path, rows = f"{place.path}/{name}", self._kept(source, micro_batch)
+            write_rows(self.spark, path, rows.frame)
+            found[source] = stream_of(self.spark, path, source, rows)
         return found
 
-    def _kept(self, source: Source, micro_batch: int) -> Bootstrap | None:
-        """The rows of a source in the old state; of a new source those that it starts with, if there are any."""
-        name = self.plan.names[source]
+    def _kept(self, source: Source, micro_batch: int) -> Bootstrap:
+        """The rows of a source in the old state; of a new source those that it starts with, or none."""
+        name, absent = self.plan.names[source], columns_of_records(frame_of_source(source).frame)
         if name not in self.old.sources:
-            return bootstrap_of(source) if source.bootstrapped else None
-        stored, rows = read_stored(self.spark, self.place.path, name, micro_batch, None)
-        columns = dict(zip((one.name for one in (*stored.key, *stored.value)), rows.columns, strict=False))
+            return (
+                bootstrap_of(source)
+                if source.bootstrapped
+                else Bootstrap(_no_rows(self.spark, source), absent)
+            )
+        _, rows = read_stored(self.spark, self.place.path, name, micro_batch, None)
         frame = rows.select(
-            *(rows[columns[one.name]].alias(f"__key_{n}") for n, one in enumerate(source.key)),
-            *(rows[columns[one.name]].alias(f"__value_{n}") for n, one in enumerate(source.value)),
+            *(F.col(quoted(one.name)).alias(f"__key_{n}") for n, one in enumerate(source.key)),
+            *(F.col(quoted(one.name)).alias(f"__value_{n}") for n, one in enumerate(source.value)),
             F.lit(True).alias("__live"),
-            F.unix_micros(rows[rows.columns[-1]]).alias("__ts"),
+            F.unix_micros(F.col(quoted(rows.columns[-1]))).alias("__ts"),
         )
-        return Bootstrap(frame, columns_of_records(frame_of_source(source).frame))
+        return Bootstrap(frame, absent)
 
     def _take_places(self, old: CheckpointFiles, new: CheckpointFiles, micro_batch: int) -> None:
         """Give the new generation the old one's places in its sources."""
@@ -399,10 +426,10 @@ class _Change:
         head = new.read("offsets/0").split("\n")[:_HEAD]
         lines = (_NOWHERE if before is None else places_before[before] for before in moves)
         new.replace("offsets/0", "\n".join([*head, *lines]))
-        for path in places(".", list(self.plan.sources)).values():
-            new.remove(path)
-        for path in places(".", self.plan.bootstrapped).values():
-            new.system.create_dir(new.path(path))
+        for name in places(list(self.plan.sources)).values():
+            new.remove(name)
+        for name in places(self.plan.bootstrapped).values():
+            new.system.create_dir(new.path(name))
 
     def _moves(self, streams: int) -> list[int | None]:
         """For each stream of the new plan its number in the old one; None if that did not have it."""
@@ -428,8 +455,8 @@ def _last(spark: SparkSession, checkpoint: str, place: Generation) -> Moment:
     StateError
         There is none, or the query has begun another one.
     """
-    query_id, files = id_of_query(spark, place.path), CheckpointFiles.seen_by(spark, place.path)
-    planned, done = files.numbers("offsets"), files.numbers("commits")
+    query_id = id_of_query(spark, place.path)
+    planned, done = (numbered_names(spark, f"{place.path}/{one}") for one in ("offsets", "commits"))
     if query_id is None or not done:
         raise StateError(
             f"The checkpoint {checkpoint} has no complete micro-batch.",
@@ -454,26 +481,44 @@ def _check_stopped(spark: SparkSession, checkpoint: str, query_id: str) -> None:
         )
 
 
+def _check_reached(spark: SparkSession, checkpoint: str) -> None:
+    """Refuse a path that this process and Spark do not see alike."""
+    if not has_context(spark) and Place.of(checkpoint).local_path is not None:
+        raise ArgumentError(
+            f"Under Spark Connect, {checkpoint} may be on another machine.",
+            hint="Give a path with the scheme of its file system, such as s3://bucket/checkpoint, or let the query"
+            " evolve on the server.",
+            where=user_line(),
+        )
+
+
 def _is_maintained(sink: Sink) -> bool:
     """Whether a target has one row per key, and can be brought over."""
-    return sink.needs_final and isinstance(sink, MarkedSink)
+    return sink.needs_final and isinstance(sink, MarkingSink)
 
 
-def _bringing_over(sink: Sink) -> Sink:
-    """The sink as it writes a whole table."""
-    return replace(sink, on_mismatch="rebuild") if isinstance(sink, MarkingSink) else sink
+def _evolves(fate: Fate) -> Literal["new", "brought over"]:
+    return "brought over" if fate == "brought over" else "new"
+
+
+def _no_rows(spark: SparkSession, source: Source) -> DataFrame:
+    """A table without rows, in the columns of a bootstrap."""
+    named = [*((f"__key_{n}", one) for n, one in enumerate(source.key))]
+    named += [(f"__value_{n}", one) for n, one in enumerate(source.value)]
+    schema = StructType([StructField(name, spark_type(one)) for name, one in named])
+    return spark.createDataFrame([], schema.add("__live", "boolean").add("__ts", "bigint"))
 
 
 def _step_writer(
-    plan: PhysicalPlan,
     step: PhysicalPlan,
     sinks: Mapping[str, Sink],
     place: Generation,
+    evolving: Mapping[str, Moment],
     moment: Moment,
     staged: Staged,
 ) -> Callable[[DataFrame, int], None]:
     """Return the function that Spark calls with the first micro-batch of a generation."""
-    watch = ShardWatch.of(plan, place) if plan.rounds else None
+    watch = ShardWatch.of(step, place) if step.rounds else None
 
     def write(micro_batch: DataFrame, number: int) -> None:  # noqa: ARG001 (Spark passes it; it is the first)
         quieten()
@@ -485,6 +530,7 @@ def _step_writer(
             watch=watch,
             alone=False,
             staged=staged,
+            evolving=evolving,
         )
 
     return write

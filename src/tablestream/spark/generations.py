@@ -4,20 +4,23 @@
 below the checkpoint                    what it is
 ======================================  ===========================================================================
 the directories of Spark                generation 0
-``tablestream-generations/<number>``    a later generation: a whole checkpoint of Spark, with the same query id
+``tablestream-generations/<name>``      a later generation: a whole checkpoint of Spark, with the same query id. Each
+                                        attempt has a name of its own
 ``tablestream-generation``              which generation is the current one: each file is an entry, the last counts
 ======================================  ===========================================================================
 
 An entry is one small file, which appears in one act. Spark numbers the micro-batches of each generation from 0, and
 targets count on: the first micro-batch of a generation stands for the last one of the generation before, which the
-targets have, with its proof. So a target whose output is the same passes it over.
+targets have, with its proof. A target that was written when the query evolved has another proof of it, the attempt's
+own: so a target of an attempt that failed fits no generation.
 """
 
 from __future__ import annotations
 
 import json
+import uuid
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tablestream.connectors.small_texts import documents, write_line
 
@@ -43,29 +46,33 @@ class Generation:
     first
         The number that its first micro-batch has in the history of the query.
     proof
-        The proof of that micro-batch; empty if it is that of its own offsets.
-    entry
-        How many entries there were before.
+        The proof of that micro-batch in targets that did not change; empty if it is that of its own offsets.
+    name
+        The name of its directory, and the proof of that micro-batch in targets that were written then.
     """
 
     number: int
     path: str
     first: int = 0
     proof: str = ""
-    entry: int = 0
+    name: str = ""
 
 
 def current(spark: SparkSession, checkpoint: str) -> Generation:
     """Return the generation with which a query goes on."""
     entries = documents(spark, f"{checkpoint}/{_ENTRIES}", "part-*")
-    last = max(entries, key=lambda one: int(one["entry"]), default=None)
-    return Generation(0, checkpoint) if last is None else _generation(checkpoint, last)
+    last = max(entries, key=lambda one: int(one["number"]), default=None)
+    return (
+        Generation(0, checkpoint)
+        if last is None
+        else Generation(path=_path(checkpoint, last["name"]), **last)
+    )
 
 
-def following(checkpoint: str, now: Generation, done: int, proof: str) -> Generation:
-    """Return the generation behind another one, whose last complete micro-batch has a number and a proof."""
-    number, entry = now.number + 1, now.entry + 1
-    return Generation(number, _path(checkpoint, number), done, proof, entry)
+def next_generation(checkpoint: str, now: Generation, done: int, proof: str) -> Generation:
+    """Return an attempt at the generation behind another one, whose last micro-batch has a number and a proof."""
+    name = uuid.uuid4().hex
+    return Generation(now.number + 1, _path(checkpoint, name), done, proof, name)
 
 
 def make_current(spark: SparkSession, checkpoint: str, generation: Generation) -> None:
@@ -74,9 +81,5 @@ def make_current(spark: SparkSession, checkpoint: str, generation: Generation) -
     write_line(spark, f"{checkpoint}/{_ENTRIES}", json.dumps(entry), mode="append")
 
 
-def _generation(checkpoint: str, entry: dict[str, Any]) -> Generation:
-    return Generation(path=_path(checkpoint, entry["number"]), **entry)
-
-
-def _path(checkpoint: str, number: int) -> str:
-    return f"{checkpoint}/{GENERATIONS}/{number}" if number else checkpoint
+def _path(checkpoint: str, name: str) -> str:
+    return f"{checkpoint}/{GENERATIONS}/{name}"

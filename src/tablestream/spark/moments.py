@@ -33,13 +33,19 @@ def next_moment(spark: SparkSession, place: Generation, query_id: str | None) ->
 def moment_of(spark: SparkSession, place: Generation, query_id: str, number: int) -> Moment:
     """Return a micro-batch, to which Spark gives a number, with its proofs."""
     proof, before = (_proof(spark, place, one) for one in (number, number - 1))
-    return Moment(place.first + number, query_id, proof, before)
+    return Moment(place.first + number, query_id, proof, before, _rebuilt(place, number))
 
 
 def following(spark: SparkSession, place: Generation, known: Moment) -> Moment:
     """Return the micro-batch behind another one, without reading that one's proof again."""
     number = known.number + 1
-    return Moment(number, known.query_id, _proof(spark, place, number - place.first), known.proof)
+    own = number - place.first
+    return Moment(number, known.query_id, _proof(spark, place, own), known.proof, _rebuilt(place, own))
+
+
+def _rebuilt(place: Generation, number: int) -> str:
+    """The other proof of the micro-batch before, if that is the first one of a generation."""
+    return place.name if number == 1 else ""
 
 
 def _proof(spark: SparkSession, place: Generation, number: int) -> str:

@@ -112,6 +112,7 @@ def write_outputs(
     hear: Callable[[int, list[Notice]], None] | None = None,
     alone: bool = True,
     staged: Staged = NOTHING_STAGED,
+    evolving: Mapping[str, Moment] = MappingProxyType({}),
 ) -> None:
     """Write all outputs of one micro-batch.
 
@@ -143,6 +144,8 @@ def write_outputs(
         Whether a sink that makes records may get the rows while they are computed.
     staged
         The outputs that the workers write. They are committed in the order of all outputs.
+    evolving
+        If the query evolves, the moment as the target of each output sees it.
 
     Raises
     ------
@@ -157,7 +160,7 @@ def write_outputs(
 
     def write(written: Mapping[int, list[str]] = MappingProxyType({})) -> None:
         for index, (name, sink) in enumerate(sinks.items()):
-            target = sink.at(moment) if isinstance(sink, MarkedSink) else sink
+            target = sink.at(evolving.get(name, moment)) if isinstance(sink, MarkedSink) else sink
             if name in staged.names:
                 assert isinstance(target, StagedSink)  # noqa: S101 - or it would not be staged
                 tasks = written.get(staged.names[name], [])

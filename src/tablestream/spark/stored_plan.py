@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -68,13 +69,21 @@ def stored_text(spark: SparkSession, checkpoint: str) -> str | None:
 
 def store_facts(spark: SparkSession, checkpoint: str, facts: Facts) -> None:
     """Store what a later plan is compared with, if it is not there."""
-    if stored_facts(spark, checkpoint) != facts:
-        write_line(spark, f"{checkpoint}/{_FACTS}", facts.text, mode="overwrite")
+    known = _facts_documents(spark, checkpoint)
+    if not known or Facts.read(known[-1]["facts"]) != facts:
+        entry = {"entry": len(known), "facts": facts.document}
+        write_line(spark, f"{checkpoint}/{_FACTS}", json.dumps(entry), mode="append")
 
 
 def stored_facts(spark: SparkSession, checkpoint: str) -> Facts | None:
     """Return them; None in checkpoints that older versions have started."""
-    return next(map(Facts.read, documents(spark, f"{checkpoint}/{_FACTS}", "part-*")), None)
+    known = _facts_documents(spark, checkpoint)
+    return Facts.read(known[-1]["facts"]) if known else None
+
+
+def _facts_documents(spark: SparkSession, checkpoint: str) -> list[dict[str, Any]]:
+    """All that were stored, the last one last."""
+    return sorted(documents(spark, f"{checkpoint}/{_FACTS}", "part-*"), key=lambda one: int(one["entry"]))
 
 
 def store_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> None:

@@ -207,7 +207,7 @@ class DeltaSink(MarkingSink):
         if verdict is Verdict.DONE:
             return None
         settles = verdict is Verdict.SETTLE
-        whole = settles and self.on_mismatch == "rebuild"
+        whole = settles and self.replaces
         app_id = usual_app_id(query_id) if mark is None else mark.app_id
         app_id = new_app_id(query_id) if settles else app_id
         return DeltaMark(query_id, micro_batch_id, self.proof, app_id, whole)

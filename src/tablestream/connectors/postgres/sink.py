@@ -188,7 +188,7 @@ class PostgresSink(MarkingSink):
             if verdict is Verdict.DONE:
                 _drop(connection, task.statements, {part.stage for part in parts if part.stage})
                 return
-            whole = verdict is Verdict.SETTLE and self.on_mismatch == "rebuild"
+            whole = verdict is Verdict.SETTLE and self.replaces
             _merge(connection, task, parts, whole=whole)
             marks.set(Mark(micro_batch_id, self.proof), whole=whole)
 
