@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Generic
 
-import polars as pl
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -44,7 +42,6 @@ from tablestream.spark.observations import observations
 from tablestream.spark.packing import ChangePacker, Consumer, SourcePacker
 from tablestream.spark.source_risks import watched
 from tablestream.spark.sources import SourceFrame, frame_of_source
-from tablestream.spark.types import arrow_type
 from tablestream.spark.unpacking import NOTE, ORDER, ChangeUnpacker, OutputUnpacker, StagedPort
 from tablestream.spark.watching import PlanWatch, usable
 from tablestream.state.changes import (
@@ -62,14 +59,7 @@ from tablestream.state.changes import (
     foreign_columns,
     hop_columns,
 )
-from tablestream.state.positions import frame_of
-from tablestream.topology.nodes import Field, Fields, Named, Node, Source
-
-
-def polars_types(fields: Fields) -> pl.Schema:
-    """The Polars dtypes of columns."""
-    schema = pa.schema([(one.name, arrow_type(spark_type(one), one.name)) for one in fields])
-    return frame_of(schema.empty_table()).schema
+from tablestream.topology.nodes import Field, Named, Node, Source
 
 
 @dataclass(frozen=True)

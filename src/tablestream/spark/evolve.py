@@ -19,7 +19,7 @@ from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
 from tablestream.arguments.kinds import whole as whole_number
 from tablestream.base.calling import user_line
@@ -189,7 +189,8 @@ def evolve(
     StateError
         As by `check`; or the query ran in another process meanwhile.
     QueryFailedError
-        A target cannot be written. A new output's target has rows that are not this query's, or belongs to the query under another name.
+        A target cannot be written. One of a new output has rows that are not this query's, or belongs to the query
+        under another name.
     SessionSettingError, CheckpointMovedError
         As by `start`.
 
@@ -506,7 +507,7 @@ def _no_rows(spark: SparkSession, source: Source) -> DataFrame:
     named = [*((f"__key_{n}", one) for n, one in enumerate(source.key))]
     named += [(f"__value_{n}", one) for n, one in enumerate(source.value)]
     schema = StructType([StructField(name, spark_type(one)) for name, one in named])
-    return spark.createDataFrame([], schema.add("__live", "boolean").add("__ts", "bigint"))
+    return spark.createDataFrame([], schema.add("__live", BooleanType()).add("__ts", LongType()))
 
 
 def _step_writer(

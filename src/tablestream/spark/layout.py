@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import polars as pl
 import pyarrow as pa
 from pyspark.sql import types as T
 
@@ -11,7 +12,14 @@ from tablestream.spark.columns import spark_type
 from tablestream.spark.types import arrow_type
 from tablestream.spark.unpacking import Opened
 from tablestream.state.changes import foreign_columns, key_columns
+from tablestream.state.positions import frame_of
 from tablestream.topology.nodes import Fields
+
+
+def polars_types(fields: Fields) -> pl.Schema:
+    """The Polars dtypes of columns."""
+    schema = pa.schema([(one.name, arrow_type(spark_type(one), one.name)) for one in fields])
+    return frame_of(schema.empty_table()).schema
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,11 @@ from tablestream.planner.explain import explained
 from tablestream.planner.lower import lower
 from tablestream.planner.physical_plan import Ending, OnError, Output, PhysicalPlan, PlanOptions
 from tablestream.runtime.drops import DropRules, OnDrop
-from tablestream.spark.build import Builder, OutputColumns, polars_types
+from tablestream.spark.build import Builder, OutputColumns
 from tablestream.spark.columns import internal, quoted
 from tablestream.spark.exchange import Blobs, SparkExchange
 from tablestream.spark.interrupts import let_ctrl_c_interrupt
+from tablestream.spark.layout import polars_types
 from tablestream.spark.reports import listen
 from tablestream.spark.round_worker import Settings
 from tablestream.spark.session import check_configured

@@ -20,9 +20,8 @@ from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersioned
 from tablestream.operators.versions import FROM, TO
 from tablestream.planner.catalogue import StoredTable, StoredTables
 from tablestream.spark.analysis import folding
-from tablestream.spark.build import polars_types
 from tablestream.spark.columns import opened, spark_type
-from tablestream.spark.layout import Layout
+from tablestream.spark.layout import Layout, polars_types
 from tablestream.spark.unpacking import Opened, wide
 from tablestream.state import manifest as manifests
 from tablestream.state.cache import MemoryCache
