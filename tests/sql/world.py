@@ -137,13 +137,15 @@ def check(
     batches: Sequence[MicroBatch],
     described: Mapping[str, Described] | None = None,
     *,
-    nonempty: bool = False,
+    lively: bool = False,
 ) -> None:
     """Run queries in one driver, and compare their tables with DuckDB's after each micro-batch.
 
-    A query of two texts is that for Spark, then that for DuckDB. With `nonempty`, most results have rows.
+    A query of two texts is that for Spark, then that for DuckDB. With `lively`, results have rows, and change, in
+    most micro-batches.
     """
-    seen: Counter[str] = Counter()
+    seen, moved = Counter[str](), Counter[str]()
+    before: dict[str, Counter[tuple[Any, ...]]] = {}
     world = World(spark, described or TABLES)
     tables = world.tables()
     texts = {name: (one, one) if isinstance(one, str) else one for name, one in queries.items()}
@@ -164,12 +166,17 @@ def check(
                 expected = counted(found.fetchall())
                 given = driver.table(name)
                 seen[name] += bool(expected)
+                moved[name] += expected != before.get(name)
+                before[name] = expected
                 places = {one.lower(): place for place, one in enumerate(given.schema.names)}
                 actual = counted([row[places[one.lower()]] for one in columns] for row in given)
                 assert actual == expected, (
                     f"{name} after micro-batch {number}: {actual - expected} | {expected - actual}"
                 )
-    assert not nonempty or min(seen[name] for name in texts) > len(batches) // 2, seen
+    assert not lively or min(min(seen[name], moved[name]) for name in texts) > len(batches) // 2, (
+        seen,
+        moved,
+    )
 
 
 def counted(rows: Iterable[Sequence[Any]]) -> Counter[tuple[Any, ...]]:
