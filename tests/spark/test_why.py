@@ -167,6 +167,12 @@ def test_what_an_expression_decides_is_said_not_to_be_known(asked: Asked) -> Non
     assert "the state does not tell whether that holds for this row." in str(answer)
 
 
+@pytest.mark.parametrize("given", [{"limit": 0}, {"limit": "all"}, {"batch_id": -1}, {"batch_id": "last"}])
+def test_what_is_no_number_is_refused(spark: SparkSession, given: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match=rf"{next(iter(given))}=.* is not a whole number from [01] on"):
+        ts.why(spark, "out/checkpoint", "valued", 1, **given)
+
+
 def test_the_command_prints_the_answer_or_writes_it_as_json(asked: Asked) -> None:
     client = next(one["client"] for one, _ in asked.valued().values())
     words = ["why", str(asked.checkpoint), "per client", json.dumps({"client": client})]

@@ -63,7 +63,8 @@ def why(
     Raises
     ------
     ArgumentError
-        There is no such output or table, or it is a stream; the key has other columns, or a value of another type.
+        There is no such output or table, or it is a stream; the key has other columns, or a value of another type;
+        `limit` or `batch_id` is no such number.
     StateError
         As for `read_state`; or the checkpoint was last started by a version that did not keep what this needs.
     CheckpointMovedError
@@ -87,6 +88,7 @@ def why(
       tickers (source) ticker=ZZZ: no row
     """
     check_session(spark)
+    _check_numbers(limit=limit, batch_id=0 if batch_id is None else batch_id)
     path = current(spark, checked_path(checkpoint, "the checkpoint")).path
     prepare_workers(spark)
     check_place(spark, path)
@@ -96,6 +98,19 @@ def why(
     walk = Walk(lineage, CheckpointRows(state), FOLLOW, limit)
     (found,) = walk.find(step.name, [Asked(_key_of(spark, step, output, key))])
     return Why(found, state.micro_batch)
+
+
+def _check_numbers(**given: Any) -> None:
+    """Refuse a limit that shows nothing, and what is no number."""
+    for name, number in given.items():
+        least = 1 if name == "limit" else 0
+        found = whole(number)
+        if found is None or found < least:
+            raise ArgumentError(
+                f"{name}={number!r} is not a whole number from {least} on.",
+                hint=f"Give a number, or omit {name}=.",
+                where=user_line(),
+            )
 
 
 def step_of(lineage: Lineage, output: str) -> Step:
