@@ -6,16 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tablestream.planner.evolution import Facts, fates
 from tests.marks import quick_each
-from tests.plans.catalogue import COMPOSED, SINGLE
+from tests.plans.catalogue import COMPOSED, SINGLE, has_a
 from tests.plans.comparing import sources_of
 from tests.plans.engine import Engine, Output
 from tests.plans.evolving import assert_evolves, evolves
 from tests.plans.logs import random_cuts, random_log
+from tests.plans.tables import counts, filtered, key_join, source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tablestream.planner.physical_plan import PhysicalPlan
     from tablestream.topology.nodes import Node
 
 SIZE = 120
@@ -53,3 +56,36 @@ def test_only_tables_that_no_operator_keeps_whole_are_kept_once_more(compat: boo
     ]
     assert names == ["kept A"]  # the right side's operator has B
     assert {one.name for one in kept.whole} == {"A", "B"}
+
+
+def facts(nodes: Sequence[Node]) -> tuple[Facts, PhysicalPlan]:
+    plan = Engine([Output(node) for node in nodes], evolvable=True).plan
+    return Facts.of(plan, {f"o{number}": f"target {number}" for number in range(len(nodes))}), plan
+
+
+def refusals(old: Sequence[Node], new: Sequence[Node]) -> list[str]:
+    before, (after, plan) = facts(old)[0], facts(new)
+    return [
+        one.why for one in fates(before, after, plan, ()) if one.fate == "refused" and one.part == "source"
+    ]
+
+
+def test_tables_that_are_called_the_same_do_not_evolve_into_other_ones() -> None:
+    """Which of them is which cannot be told: the rows of one would become those of another."""
+    first, second, other = source("A"), source("A"), source("B")
+    both = [counts(first), counts(second)]
+    assert not refusals(both, [counts(source("A")), counts(source("A"))])
+    (why,) = refusals(both, [counts(second)])
+    assert "several tables are called so" in why
+    assert any(
+        "several tables are called so" in why for why in refusals([counts(first), other], [*both, other])
+    )
+
+
+def test_an_output_means_the_same_whatever_other_outputs_there_are_and_what_is_declared_first() -> None:
+    a, b = source("A"), source("B")
+    old = facts([key_join(a, b, "left")])[0].outputs["target 0"]
+    b, a = source("B"), source("A")
+    new = facts([key_join(filtered(a, has_a), b, "left"), key_join(a, b, "left")])[0].outputs["target 1"]
+    assert old.meaning == new.meaning
+    assert old.meaning != facts([key_join(b, a, "left")])[0].outputs["target 0"].meaning

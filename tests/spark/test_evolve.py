@@ -13,12 +13,13 @@ import pytest
 
 import tablestream as ts
 from tablestream import functions as tf
-from tablestream.errors import PlanChangedError, StateError
+from tablestream.errors import ArgumentError, PlanChangedError, StateError
 from tablestream.spark import evolve as evolving
 from tests.spark.change_logs import ChangeLog, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from tablestream.spark.requests import OutputRequest
 
@@ -126,11 +127,15 @@ def test_a_query_goes_on_with_another_plan(
     assert ts.check(*shop.old(), checkpoint=shop.checkpoint).is_same
     self_refused(shop)
     # A failure leaves the old plan, and the next attempt begins anew.
-    for point in ("_take_places", "_first_step"):
+    for place, point, fails, error in (
+        (evolving._Change, "_take_places", broken, Broken),
+        (evolving, "saying_what_failed", interrupted, KeyboardInterrupt),
+    ):
         with monkeypatch.context() as patch:
-            patch.setattr(evolving._Change, point, broken)
-            with pytest.raises(Broken):
+            patch.setattr(place, point, fails)
+            with pytest.raises(error):
                 ts.evolve(*shop.new(), checkpoint=shop.checkpoint)
+        assert not spark.streams.active
     assert ts.evolve(*shop.new(), checkpoint=shop.checkpoint).parts == found.parts
     assert delta(tmp_path / "groups") == {(0, 2, 45), (1, 1, 21), (2, 2, 115), (None, 2, 36)}
     assert shop.log("names").rows() == [("n0", 2, "upsert"), ("n1", 1, "upsert")]
@@ -174,12 +179,26 @@ def broken(*_: Any) -> None:
     raise Broken
 
 
+def interrupted(query: StreamingQuery) -> Any:
+    """A query during which the user presses Ctrl-C."""
+
+    def wait() -> None:
+        raise KeyboardInterrupt
+
+    vars(query)["awaitTermination"] = wait
+    return query
+
+
 def self_refused(shop: Shop) -> None:
     """What cannot go on is refused with its reason, and nothing does while a micro-batch is not complete."""
     begun = shutil.copytree(shop.checkpoint, shop.place / "begun")
     (begun / "commits" / "1").unlink()
     with pytest.raises(StateError, match="has begun micro-batch 1, and not completed it"):
         ts.check(*shop.new(), checkpoint=begun)
+    twice = shop.spark.createDataFrame([(1, "X"), (1, "Y")], "id int, city string")
+    cities = shop.table("cities", bootstrap=twice).to(ts.to_files(shop.place / "twice"))
+    with pytest.raises(ArgumentError, match="several rows with one key"):
+        ts.evolve(cities, checkpoint=shop.checkpoint)
     orders, customers = shop.table("orders"), shop.table("customers")
     inner = orders.join(customers, on="c", name="joined").to(ts.to_files(shop.place / "joined"))
     other = shop.table("orders", apply_as_deletes="id < 0").to(ts.to_files(shop.place / "other"))

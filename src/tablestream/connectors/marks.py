@@ -66,7 +66,7 @@ class Moment:
         The proofs of this micro-batch and of the one before; empty if the checkpoint has none, because it is not
         planned yet.
     rebuilt
-        Another proof of the micro-batch before: that of targets which were written when the query evolved.
+        Other proofs of the micro-batch before: those of targets which were written when the query evolved.
     evolves
         If the query evolves, all rows of the output come: the target is ``"new"``, or has the old plan's rows and is
         ``"brought over"``. `before` is then the proof with which the old plan has written this number.
@@ -76,7 +76,7 @@ class Moment:
     query_id: str
     proof: str = ""
     before: str = ""
-    rebuilt: str = ""
+    rebuilt: frozenset[str] = frozenset()
     evolves: Literal["", "new", "brought over"] = ""
 
     @property
@@ -245,7 +245,7 @@ def has(found: Found, number: int, moment: Moment | None) -> bool:
 
 def _check_proof(found: Found, mark: Mark, moment: Moment) -> None:
     """Compare a mark, which is not ahead, with the checkpoint."""
-    wanted = {moment.number: {moment.proof}, moment.number - 1: {moment.before, moment.rebuilt} - {""}}
+    wanted = {moment.number: {moment.proof}, moment.number - 1: {moment.before} - {""} | moment.rebuilt}
     if mark.micro_batch not in wanted:
         raise _refused(
             found,

@@ -19,13 +19,14 @@ operator                                       rebuilt from the rows of its sour
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from tablestream.planner.group_rules import sees_order
 from tablestream.planner.physical_plan import Ending, PhysicalPlan
-from tablestream.topology.graph import ancestors
+from tablestream.topology.graph import ancestors, unique_names
 from tablestream.topology.keep import Keep
 from tablestream.topology.nodes import (
     Aggregate,
@@ -53,12 +54,13 @@ _EVOLVABLE = "Start a new checkpoint with ts.start(..., evolvable=True), which k
 
 @dataclass(frozen=True)
 class SourceFacts:
-    """A source: how it is declared, its columns, and whether the state has its table whole."""
+    """A source: how it is declared, its columns, whether the state has it whole, and no other one is called so."""
 
     text: str
     key: Fields
     value: Fields
     is_whole: bool
+    is_alone: bool = True
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,11 @@ class Facts:
     @classmethod
     def of(cls, plan: PhysicalPlan, targets: Mapping[str, str]) -> Facts:
         """Find the facts of a plan. `targets`: the outputs' names, in their order, and targets."""
+        called = Counter(one.name for one in plan.sources)
         sources = {
-            plan.names[one]: SourceFacts(one.text, one.key, one.value, one in plan.whole)
+            plan.names[one]: SourceFacts(
+                one.text, one.key, one.value, one in plan.whole, called[one.name] == 1
+            )
             for one in plan.sources
         }
         outputs = {
@@ -153,7 +158,10 @@ def _of_sources(old: Facts, new: Facts, plan: PhysicalPlan) -> Iterator[PartFate
         if name not in old.sources:
             yield PartFate("source", name, "new", "it is read from where its frame begins")
             continue
-        why = _not_kept(old.sources[name], new.sources[name], source)
+        before, now = old.sources[name], new.sources[name]
+        why = _not_kept(before, now, source)
+        if not why and not (before.is_alone and now.is_alone) and old.positions != new.positions:
+            why = "several tables are called so, and it is not clear which one this is: give each a name="
         yield PartFate("source", name, "refused" if why else "kept", why or "its rows are in the state")
     for name in old.sources.keys() - new.sources.keys():
         yield PartFate("source", name, "removed", "the new plan does not read it")
@@ -258,10 +266,25 @@ def _meaning(plan: PhysicalPlan, ending: Ending) -> str:
     words = ("final", "before", "minimal", "rejected", "latest_only", "numbered")
     options = [name for name in words if getattr(ending, name)]
     lines = [f"{plan.options.compat} {plan.options.align} {' '.join(options)}"]
-    for node in ancestors(ending.node):
-        parents = ", ".join(plan.names[parent] for parent in node.parents)
-        lines.append(f"{plan.names[node]} of {parents}: {node.meaning}")
+    nodes = _inputs_first(ending.node)
+    names = unique_names(nodes) | {one: plan.names[one] for one in nodes if isinstance(one, Source)}
+    for node in nodes:
+        parents = ", ".join(names[parent] for parent in node.parents)
+        lines.append(f"{names[node]} of {parents}: {node.meaning}")
     return "\n".join(lines)
+
+
+def _inputs_first(node: Node) -> list[Node]:
+    """A node behind all that it depends on. Other outputs, and the order of declaration, do not change the order."""
+    found: dict[Node, None] = {}
+    open_nodes = [(node, False)]
+    while open_nodes:
+        one, is_done = open_nodes.pop()
+        if is_done:
+            found[one] = None
+        elif one not in found:
+            open_nodes += [(one, True), *((parent, False) for parent in reversed(one.parents))]
+    return list(found)
 
 
 def _fields(facts: Sequence[Mapping[str, str]]) -> Fields:

@@ -71,7 +71,7 @@ def written_once(
         path, bootstrap = f"{checkpoint}/{name}", bootstrap_of(source)
         if not started:
             write_rows(spark, path, bootstrap.frame)
-            _check_keys(spark.read.schema(_schema(bootstrap.frame)).parquet(path), source)
+            check_keys(spark, path, source, bootstrap)
         streams[source] = stream_of(spark, path, source, bootstrap)
     return streams
 
@@ -137,6 +137,17 @@ def _numbered(frame: DataFrame) -> DataFrame:
     number = F.shiftleft(task, _ROW_BITS).bitwiseOR(row)
     refused = F.raise_error(F.lit(_TOO_MANY)).cast("bigint")
     return frame.withColumn("__row", F.when(too_many, refused).otherwise(number))
+
+
+def check_keys(spark: SparkSession, path: str, source: Source, bootstrap: Bootstrap) -> None:
+    """Refuse rows that were written if several have one key.
+
+    Raises
+    ------
+    ArgumentError
+        Some have.
+    """
+    _check_keys(spark.read.schema(_schema(bootstrap.frame)).parquet(path), source)
 
 
 def _check_keys(rows: DataFrame, source: Source) -> None:

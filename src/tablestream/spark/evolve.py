@@ -36,7 +36,7 @@ from tablestream.planner.physical_plan import PhysicalPlan, PlanOptions
 from tablestream.runtime.drops import ONLY_COUNTED
 from tablestream.spark import generations
 from tablestream.spark.births import ShardWatch
-from tablestream.spark.bootstrap import bootstrap_of, check_plain, places, stream_of, write_rows
+from tablestream.spark.bootstrap import bootstrap_of, check_keys, check_plain, places, stream_of, write_rows
 from tablestream.spark.bootstrap_frame import Bootstrap
 from tablestream.spark.checkpoint_files import CheckpointFiles
 from tablestream.spark.columns import spark_type
@@ -386,7 +386,10 @@ class _Change:
         writer = writer.foreachBatch(_step_writer(step, sinks, place, evolving, moment, staged))
         with configured(spark, plan.options.shards, staged.columns, partitions), data_left_out(True):
             query = saying_what_failed(writer.start())
-        query.awaitTermination()
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()  # also if the user interrupts it
 
     def _rows(self, place: Generation) -> dict[Source, DataFrame]:
         """The rows that sources start with, as streams."""
@@ -395,6 +398,8 @@ class _Change:
         for source, name in places(list(self.plan.sources)).items():
             path, rows = f"{place.path}/{name}", self._kept(source, micro_batch)
             write_rows(self.spark, path, rows.frame)
+            if self.plan.names[source] not in self.old.sources:
+                check_keys(self.spark, path, source, rows)
             found[source] = stream_of(self.spark, path, source, rows)
         return found
 

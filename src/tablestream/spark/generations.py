@@ -49,6 +49,8 @@ class Generation:
         The proof of that micro-batch in targets that did not change; empty if it is that of its own offsets.
     name
         The name of its directory, and the proof of that micro-batch in targets that were written then.
+    earlier
+        The names of the generations before that began with the same micro-batch: nothing was read between.
     """
 
     number: int
@@ -56,23 +58,24 @@ class Generation:
     first: int = 0
     proof: str = ""
     name: str = ""
+    earlier: tuple[str, ...] = ()
 
 
 def current(spark: SparkSession, checkpoint: str) -> Generation:
     """Return the generation with which a query goes on."""
     entries = documents(spark, f"{checkpoint}/{_ENTRIES}", "part-*")
     last = max(entries, key=lambda one: int(one["number"]), default=None)
-    return (
-        Generation(0, checkpoint)
-        if last is None
-        else Generation(path=_path(checkpoint, last["name"]), **last)
-    )
+    if last is None:
+        return Generation(0, checkpoint)
+    earlier = tuple(last.get("earlier", ()))
+    return Generation(path=_path(checkpoint, last["name"]), **last | {"earlier": earlier})
 
 
 def next_generation(checkpoint: str, now: Generation, done: int, proof: str) -> Generation:
     """Return an attempt at the generation behind another one, whose last micro-batch has a number and a proof."""
     name = uuid.uuid4().hex
-    return Generation(now.number + 1, _path(checkpoint, name), done, proof, name)
+    earlier = (*now.earlier, now.name) if now.name and now.first == done else ()
+    return Generation(now.number + 1, _path(checkpoint, name), done, proof, name, earlier)
 
 
 def make_current(spark: SparkSession, checkpoint: str, generation: Generation) -> None:

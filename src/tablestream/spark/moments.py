@@ -43,9 +43,9 @@ def following(spark: SparkSession, place: Generation, known: Moment) -> Moment:
     return Moment(number, known.query_id, _proof(spark, place, own), known.proof, _rebuilt(place, own))
 
 
-def _rebuilt(place: Generation, number: int) -> str:
-    """The other proof of the micro-batch before, if that is the first one of a generation."""
-    return place.name if number == 1 else ""
+def _rebuilt(place: Generation, number: int) -> frozenset[str]:
+    """The other proofs of the micro-batch before, if that is the first one of a generation."""
+    return frozenset([place.name, *place.earlier]) - {""} if number == 1 else frozenset()
 
 
 def _proof(spark: SparkSession, place: Generation, number: int) -> str:

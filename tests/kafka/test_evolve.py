@@ -1,0 +1,112 @@
+"""Queries that evolve between topics and a database: places in topics, bootstraps, unchanged and new targets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import tablestream as ts
+from tablestream import functions as tf
+from tablestream.errors import TargetError
+from tablestream.spark import generations
+from tests.kafka.test_sink import meant, to
+from tests.kafka.test_source import position, read
+from tests.kafka.topics import Record, Topics, record
+from tests.spark.change_logs import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tablestream.spark.requests import OutputRequest
+    from tests.postgres.database import Database
+
+
+class Fails(Exception):  # noqa: N818 - it is on purpose
+    """Ends an evolution half-way."""
+
+
+def broken(*_: object) -> None:
+    raise Fails
+
+
+class Desk:
+    """Positions and the names of tickers, as plans before and after."""
+
+    def __init__(self, spark: SparkSession, topics: Topics, database: Database) -> None:
+        """Make the topics."""
+        self.spark, self.topics, self.conninfo = spark, topics, database.conninfo
+        made = [topics.make(name, 2) for name in ("in", "names", "same", "all")]
+        self.source, self.names, self.same, self.all = made
+
+    def positions(self) -> ts.Table:
+        return ts.table(read(self.spark, self.topics, self.source), key="key", name="positions")
+
+    def tickers(self) -> ts.Table:
+        frame = read(self.spark, self.topics, self.names, key="ticker string", value="name string")
+        first = self.spark.createDataFrame([("A", "first"), ("B", "second")], "ticker string, name string")
+        return ts.table(frame, key="ticker", name="tickers", bootstrap=first)
+
+    def unchanged(self, positions: ts.Table, tickers: ts.Table) -> OutputRequest:
+        named = positions.join(tickers, on="ticker", how="left", name="named")
+        return named.to(to(self.topics, self.same))
+
+    def sums(self, positions: ts.Table) -> OutputRequest:
+        sums = positions.group_by("ticker").agg(total=tf.sum("amount"), name="sums")
+        return sums.to(ts.to_postgres("sums", self.conninfo, create=True))
+
+    def old(self) -> list[OutputRequest]:
+        positions, tickers = self.positions(), self.tickers()
+        return [self.unchanged(positions, tickers), self.sums(positions)]
+
+    def new(self) -> list[OutputRequest]:
+        tickers, positions = self.tickers(), self.positions()
+        whole = positions.to(to(self.topics, self.all), name="all")
+        names = tickers.to(ts.to_postgres("names", self.conninfo, create=True), name="names")
+        return [names, whole, self.sums(positions.filter("amount > 1")), self.unchanged(positions, tickers)]
+
+
+def test_a_query_between_topics_and_a_database_evolves(
+    spark: SparkSession, topics: Topics, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records that come meanwhile are read once; a table that was brought over refuses the plan before."""
+    desk, checkpoint = Desk(spark, topics, database), tmp_path / "checkpoint"
+    early: list[Record] = [position(f"k{n}", "AB"[n % 2], n, n % 2, n) for n in range(4)]
+    late = [position("k1", "A", 5, 1, 9), position("k2", None, 0, 0, 9), position("k7", "C", 7, 1, 9)]
+    topics.send(desk.source, early)
+    run(*desk.old(), checkpoint=checkpoint, evolvable=True)
+    topics.send(desk.source, late)
+    topics.send(desk.names, [record("B", {"name": "changed"}, 1)])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(generations, "make_current", broken)
+        with pytest.raises(Fails):
+            ts.evolve(*desk.new(), checkpoint=checkpoint)
+    with pytest.raises(TargetError, match="another micro-batch 0"):
+        run(*desk.old(), checkpoint=checkpoint)
+
+    done = ts.evolve(*desk.new(), checkpoint=checkpoint)
+    fates = {one.name: one.fate for one in done.parts if one.part != "operator"}
+    assert fates == {
+        "tickers": "kept", "positions": "kept", "names": "new", "all": "new", "sums": "brought over", "named": "silent",
+    }  # fmt: skip
+    assert database.rows("SELECT ticker, total::int FROM sums") == [("A", 2), ("B", 3)]
+    assert database.rows("SELECT ticker, name FROM names") == [("A", "first"), ("B", "second")]
+    again = ts.evolve(*desk.new(), checkpoint=checkpoint, shards=5)
+    assert {one.fate for one in again.parts if one.part == "output"} == {"silent"}
+    run(*desk.new(), checkpoint=checkpoint)
+
+    assert database.rows("SELECT ticker, total::int FROM sums") == [("A", 5), ("B", 3), ("C", 7)]
+    assert database.rows("SELECT ticker, name FROM names") == [("A", "first"), ("B", "changed")]
+    everything = meant(topics.read(desk.all))
+    twice_written = {key: values for key, values in everything.items() if key is not None}
+    assert {key: values[-1] and values[-1]["amount"] for key, values in twice_written.items()} == {
+        b"k0": 0, b"k1": 5, b"k2": None, b"k3": 3, b"k7": 7,
+    }  # fmt: skip
+    told = meant(topics.read(desk.same))
+    amounts = {key: [value and value["amount"] for value in values] for key, values in told.items()}
+    assert amounts.pop(b"k3") == [3, 3]  # its ticker's name has changed
+    assert amounts.pop(b"k1")[-1] == 5
+    assert amounts == {b"k0": [0], b"k2": [2, None], b"k7": [7]}
