@@ -78,7 +78,7 @@ def test_a_query_between_topics_and_a_database_evolves(
     topics.send(desk.source, early)
     run(*desk.old(), checkpoint=checkpoint, evolvable=True)
     topics.send(desk.source, late)
-    topics.send(desk.names, [record("B", {"name": "changed"}, 1)])
+    topics.send(desk.names, [record({"ticker": "B"}, {"name": "changed"}, 1)])
 
     with monkeypatch.context() as patch:
         patch.setattr(generations, "make_current", broken)

@@ -439,8 +439,9 @@ class _Change:
 
     def _moves(self, streams: int) -> list[int | None]:
         """For each stream of the new plan its number in the old one; None if that did not have it."""
-        before, now = self.old.positions, self.new.positions
-        if before == now:  # a table may read several streams, and several tables one
+        before, now, tables = self.old.positions, self.new.positions, self.new.sources
+        # A table may read several streams, and several tables one.
+        if before == now and set(now) <= tables.keys():
             return list(range(streams))
         if streams != len(before):
             raise StateError(
@@ -450,7 +451,8 @@ class _Change:
                 where=user_line(),
             )
         numbers = {name: number for number, name in enumerate(before)}
-        return [numbers.get(name) for name in now]
+        # The rows of a bootstrap= have entered. Spark would look for their files, which are in the old generation.
+        return [numbers.get(name) if name in tables else None for name in now]
 
 
 def _last(spark: SparkSession, checkpoint: str, place: Generation) -> Moment:
