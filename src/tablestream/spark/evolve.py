@@ -68,6 +68,7 @@ from tablestream.spark.stored_plan import (
     stored_facts,
     stored_text,
 )
+from tablestream.spark.stored_state import StoredState
 from tablestream.topology.nodes import Source
 
 #: What a start does about a checkpoint that another plan made.
@@ -406,12 +407,11 @@ class _Change:
     def _kept(self, source: Source, micro_batch: int) -> Bootstrap:
         """The rows of a source in the old state; of a new source those that it starts with, or none."""
         name, absent = self.plan.names[source], columns_of_records(frame_of_source(source).frame)
-        if name not in self.old.sources:
-            return (
-                bootstrap_of(source)
-                if source.bootstrapped
-                else Bootstrap(_no_rows(self.spark, source), absent)
-            )
+        if name not in self.old.sources and source.bootstrapped:
+            return bootstrap_of(source)
+        state = StoredState.of(self.spark, self.place.path, micro_batch)
+        if name not in self.old.sources or not state.births.before(micro_batch + 1):
+            return Bootstrap(_no_rows(self.spark, source), absent)
         _, rows = read_stored(self.spark, self.place.path, name, micro_batch, None)
         frame = rows.select(
             *(F.col(quoted(one.name)).alias(f"__key_{n}") for n, one in enumerate(source.key)),
