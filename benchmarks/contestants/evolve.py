@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from benchmarks.launch import Task
 
-ROWS, CUSTOMERS = 300_000, 10_000
+ROWS, CUSTOMERS = 10_000_000, 100_000
 _SHARDS = 32
 
 

@@ -142,7 +142,7 @@ def check(
     """Run queries in one driver, and compare their tables with DuckDB's after each micro-batch.
 
     A query of two texts is that for Spark, then that for DuckDB. With `lively`, results have rows, and change, in
-    most micro-batches.
+    a third of the micro-batches at least.
     """
     seen, moved = Counter[str](), Counter[str]()
     before: dict[str, Counter[tuple[Any, ...]]] = {}
