@@ -35,12 +35,14 @@ def evolve(
         outputs = outputs_for(target, session, checkpoint, variables)
         found = checked(*outputs, checkpoint=checkpoint, shards=shards, evolvable=evolvable)
         show(found, as_json=as_json)
-        if found.refused:
-            raise typer.Exit(ExitCode.COULD_NOT_RUN)
         if found.is_same and partitions is None:
             return
+        if found.refused:
+            raise typer.Exit(ExitCode.COULD_NOT_RUN)
         if not yes and not as_json:
             typer.confirm("Go on?", abort=True, err=True)
+        if not as_json:
+            typer.echo("Building the new state from these rows. Ctrl-C leaves the query as it was.", err=True)
         evolved(*outputs, checkpoint=checkpoint, shards=shards, evolvable=evolvable, partitions=partitions)
         if not as_json:
             typer.echo("Done: start the query with the new plan. The state of the old one is kept until")

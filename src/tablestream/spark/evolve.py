@@ -61,6 +61,7 @@ from tablestream.spark.session import configured
 from tablestream.spark.sources import columns_of_records, frame_of_source
 from tablestream.spark.staging import Staged
 from tablestream.spark.state_reader import read_stored
+from tablestream.spark.state_tables import summary
 from tablestream.spark.stored_plan import (
     check_settings,
     store_facts,
@@ -216,8 +217,8 @@ def evolve(
         )
     wanted = _Wanted(plan_options(compat, shards, align, on_error), shards, evolvable)
     change = _Change.of(outputs, checkpoint, wanted)
-    change.check()
     if not change.evolution.is_same or partitions is not None:
+        change.check()
         change.carry_out(partitions)
     return change.evolution
 
@@ -233,8 +234,8 @@ def evolved(
         return place
     wanted = _Wanted(plan.options, plan.options.shards, plan.options.evolvable)
     change = _Change.of(outputs, checkpoint, wanted)
-    change.check()
     if not change.evolution.is_same:
+        change.check()
         change.carry_out(None)
     return generations.current(spark, checkpoint)
 
@@ -322,6 +323,7 @@ class _Change:
         new = Facts.of(plan, {one.name: one.sink.target for one in requests})
         maintained = [one.sink.target for one in requests if _is_maintained(one.sink)]
         parts = fates(old, new, plan, maintained, is_same=plan.is_same(text))
+        parts = _with_sizes(parts, spark, path)
         is_written = any(one.part == "output" and one.fate not in {"silent", "removed"} for one in parts)
         evolution = Evolution(parts, last.number, is_same=plan.is_same(text) and not is_written)
         return cls(spark, path, place, last, plan, requests, old, new, evolution)
@@ -443,16 +445,34 @@ class _Change:
         # A table may read several streams, and several tables one.
         if before == now and set(now) <= tables.keys():
             return list(range(streams))
-        if streams != len(before):
+        frames = {id(frame_of_source(one).given) for one in self.plan.sources}
+        if streams != len(before) or len(frames) < len(self.plan.sources):
             raise StateError(
                 f"The checkpoint {self.checkpoint} has {streams} places in streams, and its plan reads {len(before)}:"
-                f" {', '.join(before)}. So it is not clear which is whose, and the new plan reads others.",
+                f" {', '.join(before)}. So it is not clear which is whose, and the new plan reads others:"
+                f" {', '.join(now)}.",
                 hint="A table must read one stream, and no other table the same data frame: read it once for each.",
                 where=user_line(),
             )
         numbers = {name: number for number, name in enumerate(before)}
         # The rows of a bootstrap= have entered. Spark would look for their files, which are in the old generation.
         return [numbers.get(name) if name in tables else None for name in now]
+
+
+def _with_sizes(parts: Sequence[PartFate], spark: SparkSession, checkpoint: str) -> tuple[PartFate, ...]:
+    """Say of the sources that are kept how many rows they have. What is stored has rows that a merge will remove."""
+    if not any(one.fate == "kept" for one in parts):
+        return tuple(parts)
+    try:
+        rows = {one.name: one.rows for one in summary(spark, checkpoint).tables}
+    except StateError:  # no record has come yet
+        rows = {}
+    return tuple(
+        replace(one, why=f"the state has it: at most {rows.get(one.name, 0):,} rows")
+        if one.fate == "kept"
+        else one
+        for one in parts
+    )
 
 
 def _last(spark: SparkSession, checkpoint: str, place: Generation) -> Moment:
