@@ -76,6 +76,12 @@ def test_what_keep_cannot_be_given(orders: ts.Table) -> None:
     refused(
         lambda: orders.freeze("soon", by="day"), ArgumentError, "not a duration", operator="orders_freeze"
     )
+    refused(
+        lambda: orders.keep("1 day").filter("city is not null").materialize(history="1 hour"),
+        PlanError,
+        "has no history",
+        operator="orders_keep_filter_materialized",
+    )
     past = orders.materialize(history="1 day")
     refused(
         lambda: past.keep("1 day"),

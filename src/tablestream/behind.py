@@ -127,7 +127,8 @@ def lag(
     [(('trades',), 1200, 3.5)]
     """
     check_session(spark)
-    path = current(spark, checked_path(checkpoint, "the checkpoint")).path
+    given = checked_path(checkpoint, "the checkpoint")
+    path = current(spark, given).path
     tables = [checked_path(one, "a Delta table") for one in listed(delta)]
     if bootstrap_servers is not None:
         checked_servers(bootstrap_servers)
@@ -147,7 +148,7 @@ def lag(
     for number, (offset, names) in enumerate(zip(offsets, _named(spark, path, len(offsets)), strict=True)):
         one = _behind(spark, path, number, offset, (bootstrap_servers, options), tables)
         found.append(SourceLag(**vars(one), number=number, sources=names))
-    return Lag(path, done[-1], tuple(found))
+    return Lag(given, done[-1], tuple(found))
 
 
 def _behind(

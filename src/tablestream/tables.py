@@ -26,7 +26,7 @@ from tablestream.spark.given_columns import ColumnLike, as_column, sql_text
 from tablestream.spark.options import Alignment, Compat, Emit, OnError, Tombstones, output_of, plan_options
 from tablestream.spark.plan import changes_of, diagram_of, plan_of
 from tablestream.spark.requests import OutputRequest, request
-from tablestream.topology.graph import history_of
+from tablestream.topology.graph import ancestors, history_of
 from tablestream.topology.keep import Keep
 from tablestream.topology.nodes import Materialize, Node, Suppress
 from tablestream.topology.streams import ToStream
@@ -158,10 +158,10 @@ class Table(Joined):
             How much older than the newest row a row may be, as a string such as ``"30 days"`` or a timedelta.
         by
             A row's time: a column, or an expression over the row, that is a timestamp or a date. A row in which it is
-            null stays. Default: the timestamp of the row's last change.
+            null stays, unless `wall_clock` has passed. Default: the timestamp of the row's last change.
         wall_clock
-            The longest time that a row stays unchanged by the wall clock, so that an idle input is forgotten, too. See
-            `suppress`.
+            The longest time that a row stays unchanged by the wall clock, whatever `length` says, so that an idle input
+            is forgotten, too: at least `length`, if that is to count. See `suppress`.
         name
             The result's name.
 
@@ -185,7 +185,8 @@ class Table(Joined):
 
         A row is frozen once its shard has seen a row whose time is later by more than `length`. After that the result
         has it as it was last, whatever becomes of it: a change of another table that it was joined with no longer
-        changes it, and no tombstone deletes it. Only a row with a time that is not as old takes its place.
+        changes it, and no tombstone deletes it. Only a row with a time that is not as old, or without one, takes its
+        place.
 
         Parameters
         ----------
@@ -276,6 +277,8 @@ class Table(Joined):
         ------
         ArgumentError
             The history is not a duration.
+        PlanError
+            There is a history, and `keep` or `freeze` before it.
 
         Notes
         -----
@@ -285,6 +288,12 @@ class Table(Joined):
         where = user_line()
         shown = checked_name(name) or f"{self.name}_materialized"
         at = Place(shown, where)
+        if history is not None and any(isinstance(one, Keep) for one in ancestors(self._node)):
+            raise at.error(
+                PlanError,
+                "A table behind keep() or freeze() has no history: it forgets rows at the times of other rows.",
+                "Keep a table that materialize() follows without history=, or the history of a table without keep().",
+            )
         node = Materialize(
             name=shown,
             where=where,

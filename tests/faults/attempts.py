@@ -56,9 +56,10 @@ SPECULATION = {
 def disturb(first: int, marks: Path, what: str, turn: int = 0) -> None:
     """Fail an attempt of a task, or let it stand still until it is ended; a file tells of it.
 
-    Of the slow ones only those of the first partition: others have to be quick, for Spark to see that one is slow. What
-    workers write can be in the stage of a round, whose first attempt fails. So each kind has its turn: the attempt that
-    fails, and how many micro-batches later a task stands still.
+    Of the slow ones only those of the first partition: others have to be quick, for Spark to see that one is slow. There
+    the attempt stands still that comes first: it may be a second one, of a task that was slow by itself. What workers
+    write can be in the stage of a round, whose first attempt fails. So each kind has its turn: the attempt that fails,
+    and how many micro-batches later a task stands still.
     """
     context = TaskContext.get()
     assert context is not None
@@ -66,9 +67,9 @@ def disturb(first: int, marks: Path, what: str, turn: int = 0) -> None:
     if how is None or (how == SLOW and context.partitionId()):
         return
     place = marks / f"{how} {what} {context.stageId()} {context.partitionId()}"
-    attempt, due = context.attemptNumber(), turn if how == FAIL else 0
-    if attempt != due:
-        if attempt > due and place.exists():
+    is_first = context.attemptNumber() == turn if how == FAIL else not place.exists()
+    if not is_first:
+        if place.exists():
             place.with_suffix(".again").touch()
         return
     place.touch()

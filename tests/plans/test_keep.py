@@ -245,6 +245,17 @@ def test_the_rows_of_a_bootstrap_are_one_step() -> None:
     assert engine.dropped == {("A_keep", "expired"): 1}
 
 
+def test_old_rows_of_a_bootstrap_are_frozen_and_not_lost() -> None:
+    """The bound of a step is the one before it: nothing was newer yet when they came."""
+    table = replace(source("A"), bootstrapped=True)
+    engine = Engine([Output(frozen(table, 10, lambda value, key: int(value)))], shards=1)  # noqa: ARG005
+    rows = [Record(table, "a", "5", 1), Record(table, "b", "90", 1)]
+    late = [Record(table, "a", "6", 2), Record(table, "a", "85", 3)]
+    (steps,) = engine.steps(late, bootstrap=rows)
+    assert sorted(told(steps)) == ["0: a=5@1", "0: b=90@1", "2: a=85@3"]
+    assert engine.dropped == {("A_freeze", "expired"): 1}
+
+
 def test_by_the_clock_rows_are_forgotten_though_nothing_comes() -> None:
     table = source("A")
     engine = Engine(
@@ -255,13 +266,13 @@ def test_by_the_clock_rows_are_forgotten_though_nothing_comes() -> None:
     engine = engine.restarted()
     assert engine.steps([], now=1009) == [[], []]
     groups, rows = engine.steps([], now=1010)
-    assert rows == [Step(TICK, Change(("b",), None, 1010))]
+    assert rows == [Step(TICK, Change(("b",), None, 3))]
     assert [one.number for one in groups] == [TICK]
     assert engine.steps([], now=1014)[1] == []
     # What is changed waits anew.
     assert engine.steps([Record(table, "a", "z", 4)], now=1014)[1] == [Step(4, Change(("a",), "z", 4))]
     assert engine.steps([], now=1023)[1] == []
-    assert engine.restarted().steps([], now=1024)[1] == [Step(TICK, Change(("a",), None, 1024))]
+    assert engine.restarted().steps([], now=1024)[1] == [Step(TICK, Change(("a",), None, 4))]
 
 
 @pytest.mark.parametrize("by", [None, named_time], ids=["timestamp", "column"])

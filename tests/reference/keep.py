@@ -39,6 +39,7 @@ class Keep(Reference):
         Key -> its shard. One shard unless given.
     freezes
         Whether a row that goes is only forgotten, without a tombstone, and a row before the bound leaves it as it is.
+        The bound is then that before the step.
 
     Examples
     --------
@@ -76,11 +77,14 @@ Output(key='a', value=None, ts=7)], []]
     def _answer(self, shard: Hashable, arrived: list[Message]) -> Iterator[Output]:
         rows = self._rows[shard]
         times = [None if one.value is None else self._by(one.value, one.key, one.ts) for one in arrived]
+        before = self._now.get(shard)
         for time in times:
             if time is not None:
                 self._now[shard] = max(time, self._now.get(shard, time))
+        now = before if self._freezes else self._now.get(shard)
         for one, time in zip(arrived, times, strict=True):
-            there, is_late = one.key in rows, self._is_old(shard, time)
+            there = one.key in rows
+            is_late = now is not None and time is not None and time < now - self._length
             self.dropped += is_late
             if is_late and self._freezes:
                 continue

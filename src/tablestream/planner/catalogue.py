@@ -64,6 +64,8 @@ class StoredTable:
         If several shards have each row: the first of them is its own shard.
     columns
         The key's columns in the first trace; empty: those that it is looked up by.
+    scattered
+        Whether rows are in other shards than those of the hash of what they are looked up by.
     """
 
     name: str
@@ -82,6 +84,7 @@ class StoredTable:
     ranks: Ranks | None = None
     copies: Copies | None = None
     columns: tuple[str, ...] = ()
+    scattered: bool = False
 
     @property
     def hashed_key(self) -> Fields:
@@ -242,6 +245,8 @@ def encode(tables: StoredTables) -> str:
             del facts["copies"]
         if not facts["columns"]:
             del facts["columns"]
+        if not facts["scattered"]:
+            del facts["scattered"]
         if facts["ranks"] is not None and facts["ranks"]["ranked"]:
             del facts["ranks"]["ranked"]
     return json.dumps(document, separators=(",", ":"))

@@ -84,7 +84,7 @@ def _suppress(lowering: Lowering, node: Suppress) -> Made:
     return _reading(lowering, node, operator, "changes", result=Result.computed(node, "v0"))
 
 
-def _keep(lowering: Lowering, node: Keep) -> Made:
+def _expiry(lowering: Lowering, node: Keep) -> Made:
     lowering.not_of_kafka(node, "freeze()" if node.freezes else "keep()")
     keys, value, by = lowering.key_of(node), lowering.value_of(node), node.by
     operator = Expiry(keys, value, node.keep_us, by is not None, node.wall_clock_us, node.freezes)
@@ -299,7 +299,7 @@ _PLACE: dict[type[Node], Callable[[Lowering, Any], Made]] = {
     Top: top,
     Over: over,
     Suppress: _suppress,
-    Keep: _keep,
+    Keep: _expiry,
     Materialize: _kept,
     ToStream: _kept,
     Captured: _captured,

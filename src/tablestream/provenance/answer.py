@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from tablestream.provenance.finding import Finding
 from tablestream.provenance.text import text_of
+
+
+def _with_texts(value: Any) -> Any:
+    """A value in which numbers that JSON lacks are texts."""
+    if isinstance(value, dict):
+        return {name: _with_texts(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_texts(one) for one in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @dataclass(frozen=True)
@@ -43,7 +53,7 @@ class Why:
 
     def to_json(self) -> str:
         """Return the whole answer as a JSON object. Times and other values without a form in JSON are texts."""
-        return json.dumps(self.facts, default=str)
+        return json.dumps(_with_texts(self.facts), default=str, allow_nan=False)
 
     def __str__(self) -> str:
         """The answer as text: a line for each row, what it was made of below it."""

@@ -60,10 +60,19 @@ class Described:
         flags = {f"{prefix}.": side for side, prefix in enumerate(SIDES)}
         return gone.text, flags.get(self.copied(gone) or gone.text)
 
-    def trace(self, operator: str, trace: str, key: Mapping[str, Field], value: Fields = ()) -> StoredTable:
+    def trace(
+        self,
+        operator: str,
+        trace: str,
+        key: Mapping[str, Field],
+        value: Fields = (),
+        *,
+        scattered: bool = False,
+    ) -> StoredTable:
         """Return a trace of an operator as a table.
 
         `key`: columns of the trace, the ones that it is looked up by first. Without `value` it has no ``v``.
+        `scattered`: as of `StoredTable`.
 
         Raises
         ------
@@ -88,6 +97,7 @@ class Described:
             traces=(spec,),
             column="v" if "v" in spec.schema else LIVE,
             columns=tuple(key),
+            scattered=scattered,
         )
 
     def _column(self, one: Named) -> Column:

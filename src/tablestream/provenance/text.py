@@ -42,11 +42,20 @@ def _state(finding: Finding) -> str:
     known = [_pairs(finding.row)] if finding.row else []
     computed = [name if not text else f"{name} = {text}" for name, text in finding.computed.items()]
     if computed:
-        known.append(f"not in the state: {'; '.join(computed)}")
+        known.append(f"not in the state: {', '.join(computed)}")
     time = [f"at {finding.at}"] if finding.at is not None else []
     word = [] if finding.there else ["not known whether there is a row"]
     return "; ".join((*word, *(known if finding.there else []), *time)) or "a row"
 
 
 def _pairs(columns: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={'null' if value is None else value}" for name, value in columns.items())
+    return ", ".join(f"{name}={_shown(value)}" for name, value in columns.items())
+
+
+def _shown(value: Any) -> str:
+    """A value on one line."""
+    return (
+        "null"
+        if value is None
+        else str(value).replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date, datetime, time
 from typing import Any, NamedTuple, Protocol
 
 from tablestream.planner.catalogue import StoredTable
@@ -120,10 +121,15 @@ class Walk:
 
 
 def same(left: Key, right: Key) -> bool:
-    """Whether two keys are equal: nulls are, and NaN."""
+    """Whether two keys are equal: nulls are, and NaN; a date is its midnight."""
     return all(
-        one == other or (is_nan(one) and is_nan(other)) for one, other in zip(left, right, strict=True)
+        _timed(one) == _timed(other) or (is_nan(one) and is_nan(other))
+        for one, other in zip(left, right, strict=True)
     )
+
+
+def _timed(value: Any) -> Any:
+    return datetime.combine(value, time()) if type(value) is date else value
 
 
 def is_nan(value: Any) -> bool:

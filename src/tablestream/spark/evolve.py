@@ -69,6 +69,7 @@ from tablestream.spark.stored_plan import (
     stored_facts,
     stored_text,
 )
+from tablestream.spark.stored_provenance import store_steps
 from tablestream.spark.stored_state import StoredState
 from tablestream.topology.nodes import Source
 
@@ -350,6 +351,7 @@ class _Change:
             old_files.copy("metadata", files, "metadata")
             store_plan(spark, new.path, self.plan)
             store_facts(spark, new.path, self.new)
+            store_steps(spark, new.path, self.plan, {one.name: one.output.node for one in self.requests})
             self._first_step(new, partitions)
             self._take_places(old_files, files, self.last.number - self.place.first)
             self._check_unchanged()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from functools import reduce
 from operator import and_
 from typing import Any
@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tablestream.errors import ArgumentError
 from tablestream.operators.versions import TO
 from tablestream.planner.catalogue import StoredTable
 from tablestream.provenance.finding import Key
@@ -42,10 +43,13 @@ class CheckpointRows:
         """Return the rows with some keys; see `StateRows`."""
         width = len(keys[0])
         kinds = [spark_type(one) for one in table.key[first : first + width]]
-        values = [[self._literal(*part) for part in zip(key, kinds, strict=True)] for key in keys]
-        if first == 0 and width >= len(table.hashed_key) and len(keys) <= _FEW:
+        values = [parts for key in keys if (parts := self._values(key, kinds)) is not None]
+        if not values:
+            return []
+        if first == 0 and width >= len(table.hashed_key) and len(keys) <= _FEW and not table.scattered:
             frames = [self._of_key(table, one) for one in values]
-            return [_row(table, tuple(row)) for frame in frames for row in frame.collect()]
+            some = (one if limit is None else one.limit(limit) for one in frames)
+            return [_row(table, tuple(row)) for frame in some for row in frame.collect()]
         frame = stored_frame(self.state, table).select(*_columns(table))
         names = [f"w{number}" for number in range(width)]
         given = reduce(DataFrame.union, (self._one_row(one, names) for one in values))
@@ -69,9 +73,19 @@ class CheckpointRows:
         columns = (value.alias(name) for value, name in zip(values, names, strict=True))
         return self.state.spark.sql("VALUES (1)").select(*columns)
 
+    def _values(self, key: Key, kinds: Sequence[T.DataType]) -> list[Column] | None:
+        """A key in the types of the columns that it is compared with; None if these cannot have it, and no row has."""
+        try:
+            return [self._literal(*part) for part in zip(key, kinds, strict=True)]
+        except ArgumentError:
+            return None
+
     def _literal(self, value: Any, kind: T.DataType) -> Column:
-        """A value of a key, in the type of a column that it is compared with."""
         given = list(value) if isinstance(kind, T.ArrayType) and value is not None else value
+        if isinstance(kind, T.TimestampNTZType) and type(given) is date:
+            given = datetime.combine(given, time())
+        if isinstance(kind, T.DateType) and isinstance(given, datetime) and given.time() == time():
+            given = given.date()
         return literal(self.state.spark, given, T.StructField("key", kind))
 
 

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import types as T
 
 from tablestream.arguments.kinds import check_session, whole
+from tablestream.base.calling import user_line
 from tablestream.connectors.shipping import has_context
 from tablestream.connectors.sink import checked_path
 from tablestream.connectors.workers import prepare_workers
@@ -180,7 +181,8 @@ def verify(
     """
     check_session(spark)
     check_kinds(checkpoint, batch_id)
-    path = current(spark, checked_path(checkpoint, "the checkpoint")).path
+    given = checked_path(checkpoint, "the checkpoint")
+    path = current(spark, given).path
     prepare_workers(spark)
     check_place(spark, path)
     state = StoredState.of(spark, path, whole(batch_id))
@@ -192,7 +194,24 @@ def verify(
     tables = _tables(state)
     traces = [one for read in rounds for one in read.traces(tables)]
     damage = [one for read in rounds for one in read.damage(_remedy(state))]
-    return Verification(path, state.micro_batch, state.oldest, tuple(traces), tuple(damage))
+    if damage:
+        _check_kept(state)
+    return Verification(given, state.micro_batch, state.oldest, tuple(traces), tuple(damage))
+
+
+def _check_kept(state: StoredState) -> None:
+    """Raise if the state was removed while it was read: a query that runs keeps that after its last micro-batches."""
+    try:
+        oldest = StoredState.of(state.spark, state.checkpoint, None).oldest
+    except StateError:
+        return
+    if oldest > state.micro_batch:
+        raise StateError(
+            f"The query went on, and removed the state after micro-batch {state.micro_batch} while it was read.",
+            hint="Verify it again, or a copy of the checkpoint, or keep more micro-batches:"
+            " spark.sql.streaming.minBatchesToRetain.",
+            where=user_line(),
+        )
 
 
 def _tables(state: StoredState) -> StoredTables:

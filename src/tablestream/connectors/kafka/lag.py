@@ -89,14 +89,16 @@ def _time_s(
 ) -> float | None:
     """The longest time between the last record that was read and the newest one, over partitions.
 
-    A partition of which nothing was read, or whose last record is gone, does not tell.
+    None if a partition does not tell: nothing of it was read, or its last record is gone.
     """
     if not late:
         return 0.0
     read = {place: begin - 1 for place, (begin, _) in late.items() if begin > 0}
     newest = {place: end - 1 for place, (_, end) in late.items()}
     before, last = _times(spark, servers, options, read), _times(spark, servers, options, newest)
-    return max((last[place] - before[place] for place in before if place in last), default=None)
+    if not late.keys() <= before.keys() & last.keys():
+        return None
+    return max(0.0, *(last[place] - before[place] for place in late))
 
 
 def _times(

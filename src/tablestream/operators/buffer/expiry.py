@@ -13,12 +13,14 @@ tombstone                        deletes the row               nothing
 after a step, a row is before    forgotten: a tombstone, at    -
 the bound                        the largest timestamp of the
 .                                step
-not changed for                  forgotten, at the clock's     -
-``wall_clock_us`` on the clock   time
+not changed for                  forgotten: a tombstone, at    -
+``wall_clock_us`` on the clock   ``now``; at the clock's time
+.                                if no row had a time
 ===============================  ============================  ===========================
 
 With `freezes` a row that is too old is forgotten without a tombstone, and a row before the bound leaves the row of its
 key as it is. So readers keep what they have, and no change of the key reaches them but a row at or after the bound.
+The bound is then that before the step: what comes in one step with newer rows is passed on, and frozen at once.
 
 Tombstones never move ``now``. Rows are forgotten in the order of (time, key), after the changes of the step. The state
 has the key and the time of each row that is there, and not its value.
@@ -36,7 +38,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import polars as pl
 
-from tablestream.operators.buffer.time_index import END, by_time
+from tablestream.operators.buffer.time_index import BEGIN, END, by_time
 from tablestream.operators.buffer.waiting import (
     ARRIVED,
     BY_ARRIVAL,
@@ -207,20 +209,23 @@ class _Work:
         self._live, self._dated = self.arrived[LIVE].to_list(), self.waiting.rows[_DATED].to_list()
         begin, seqs, times = 0, self.arrived[SEQ].to_list(), self.arrived[TS].to_list()
         for end in (np.flatnonzero(ends(ints(self.arrived[STEP]))) + 1).tolist():
+            before = self.waiting.now
             for time in self._dated[first + begin : first + end]:
                 if time < END:
                     self.waiting.advance(time)
+            bound = (before if self.rules.freezes else self.waiting.now) - self.rules.keep_us
             for at in range(begin, end):
-                self._change(at)
+                self._change(at, bound)
             self._forget(self.waiting.due(), seqs[end - 1], max(times[begin:end]))
             begin = end
         clock = self.waiting.context.clock
         if clock is not None:
-            self._forget(iter(self.waiting.overdue()), clock.tick or 0, clock.now_us)
+            time = self.waiting.now if self.waiting.now > BEGIN else clock.now_us
+            self._forget(iter(self.waiting.overdue()), clock.tick or 0, time)
 
-    def _change(self, at: int) -> None:
+    def _change(self, at: int, bound: int) -> None:
         row = self.waiting.stored + at
-        is_late = self._dated[row] < self.waiting.now - self.rules.keep_us
+        is_late = self._dated[row] < bound
         if is_late:
             self.late.append(at)
             if self.rules.freezes:

@@ -13,7 +13,7 @@ from tablestream.provenance.finding import Asked, Derived, Finding, Key, Seen
 from tablestream.provenance.rules.key_join import LOOKUP, joined, missing
 from tablestream.provenance.rules.views import copies
 from tablestream.provenance.steps import Column, Step
-from tablestream.provenance.walk import Walk
+from tablestream.provenance.walk import Walk, same
 from tablestream.topology.nodes import ForeignKeyJoin, Node, OneToMany, Select
 
 #: The roles of tables in the state: which row each row names, and the rows that name one.
@@ -73,12 +73,13 @@ def one_to_many(node: OneToMany, plan: Described) -> Parts:
 def _tables(node: ForeignKeyJoin | OneToMany, many: Node, plan: Described) -> dict[str, StoredTable]:
     name = plan.plan.names[node]
     first, second = f"{name}/subscribe", f"{name}/answer"
+    scattered = isinstance(node, ForeignKeyJoin) and (node.copied or node.spread is not None)
     if isinstance(node, ForeignKeyJoin) and node.copied:
         first = second = name
     key, foreign = key_fields(many.key), foreign_fields(node.foreign)
     return {
         NAMED: plan.trace(first, "foreign keys", key | foreign),
-        NAMING: plan.trace(second, "subscriptions", foreign | key, many.value),
+        NAMING: plan.trace(second, "subscriptions", foreign | key, many.value, scattered=scattered),
     }
 
 
@@ -217,6 +218,6 @@ def _one_of_many(
     inner = replace(step, how="inner")
     notes = [note for side in (one, many) for note in missing(inner, side)]
     derived = joined(inner, asked, (one, many), notes)
-    if many.there and key != asked.key[:width]:
+    if many.there and (key is None or not same(key, asked.key[:width])):
         return Derived(False, {}, (f"{_names(step, many, replace(one, there=None), key)}.",), (one, many))
     return derived
