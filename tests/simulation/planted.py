@@ -220,7 +220,7 @@ PLANTED = {
     "a start does not compare plans": Planted(_plans_not_compared_at_the_start, 0, Kind.REFUSED_PLAN),
     "workers do not compare plans": Planted(_plans_not_compared_by_workers, 0, Kind.REFUSED_PLAN),
     "the number of shards is not compared": Planted(_shards_not_compared, 0, Kind.REFUSED_SHARDS),
-    "what waits for outputs is not compared": Planted(_waiting_not_compared, 24, Kind.REFUSED_PLAN),
+    "what waits for outputs is not compared": Planted(_waiting_not_compared, 832, Kind.REFUSED_PLAN),
     "the format of a manifest is not looked at": Planted(_format_not_looked_at, 0, Kind.REFUSED_FORMAT),
     "a sink goes by the names of outputs": Planted(_sink_goes_by_names, 6, Kind.OTHER_OUTPUTS),
     "an emission is numbered twice": Planted(_emission_numbered_twice, 5, needs_faults=False),
