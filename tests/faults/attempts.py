@@ -56,10 +56,10 @@ SPECULATION = {
 def disturb(first: int, marks: Path, what: str, turn: int = 0) -> None:
     """Fail an attempt of a task, or let it stand still until it is ended; a file tells of it.
 
-    Of the slow ones only those of the first partition: others have to be quick, for Spark to see that one is slow. There
-    the attempt stands still that comes first: it may be a second one, of a task that was slow by itself. What workers
-    write can be in the stage of a round, whose first attempt fails. So each kind has its turn: the attempt that fails,
-    and how many micro-batches later a task stands still.
+    Of the slow ones only those of the first partition: others have to be quick, for Spark to see that one is slow.
+    There the attempt stands still that comes first: it may be a second one, of a task that was slow by itself. What
+    workers write can be in the stage of a round, whose first attempt fails. So each kind has its turn: the attempt that
+    fails, and how many micro-batches later a task stands still.
     """
     context = TaskContext.get()
     assert context is not None
