@@ -203,8 +203,7 @@ def evolve(
     a group or of a joined row follows from the rows that are there, so it can be earlier than it was.
 
     Until the generation is complete, the old one is current: after a failure, call `evolve` again, or start the old
-    plan.
-    A target that was brought over before the failure fits the new plan only.
+    plan. A target that was brought over before the failure does not fit the old plan any more.
 
     Examples
     --------
@@ -399,22 +398,26 @@ class _Change:
     def _rows(self, place: Generation) -> dict[Source, DataFrame]:
         """The rows that sources start with, as streams."""
         micro_batch = self.last.number - self.place.first
+        state = StoredState.of(self.spark, self.place.path, micro_batch)
+        last = micro_batch if state.births.before(micro_batch + 1) else None
         found = {}
         for source, name in places(list(self.plan.sources)).items():
-            path, rows = f"{place.path}/{name}", self._kept(source, micro_batch)
+            path, rows = f"{place.path}/{name}", self._kept(source, last)
             write_rows(self.spark, path, rows.frame)
             if self.plan.names[source] not in self.old.sources:
                 check_keys(self.spark, path, source, rows)
             found[source] = stream_of(self.spark, path, source, rows)
         return found
 
-    def _kept(self, source: Source, micro_batch: int) -> Bootstrap:
-        """The rows of a source in the old state; of a new source those that it starts with, or none."""
+    def _kept(self, source: Source, micro_batch: int | None) -> Bootstrap:
+        """The rows of a source in the old state; of a new source those that it starts with, or none.
+
+        `micro_batch`: after which the state has them; None: it has no rows of any table.
+        """
         name, absent = self.plan.names[source], columns_of_records(frame_of_source(source).frame)
         if name not in self.old.sources and source.bootstrapped:
             return bootstrap_of(source)
-        state = StoredState.of(self.spark, self.place.path, micro_batch)
-        if name not in self.old.sources or not state.births.before(micro_batch + 1):
+        if name not in self.old.sources or micro_batch is None:
             return Bootstrap(_no_rows(self.spark, source), absent)
         _, rows = read_stored(self.spark, self.place.path, name, micro_batch, None)
         frame = rows.select(

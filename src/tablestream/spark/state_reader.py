@@ -16,13 +16,10 @@ from pyspark.sql import functions as F
 
 from tablestream.arguments.kinds import check_session, whole
 from tablestream.base.calling import user_line
-from tablestream.connectors.sink import checked_path
 from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError
 from tablestream.planner.catalogue import StoredTable
 from tablestream.spark import blobs
-from tablestream.spark.generations import current
-from tablestream.spark.relocation import check_place
 from tablestream.spark.row_frames import frame_of
 from tablestream.spark.stored_key import KeyRows
 from tablestream.spark.stored_rows import StoredRows, check_history, chosen, moment_of, shown
@@ -115,10 +112,8 @@ def read_stored(
     key: Any = None,
 ) -> tuple[StoredTable, DataFrame]:
     """Return a table in the state, and its rows as `read_state` does; it raises the same errors."""
-    path = current(spark, checked_path(checkpoint, "the checkpoint")).path
+    state = StoredState.current(spark, checkpoint, batch_id)
     prepare_workers(spark)
-    check_place(spark, path)
-    state = StoredState.of(spark, path, batch_id)
     found = chosen(state.tables(), table)
     moment_us = None if as_of is None else moment_of(state.spark, found, as_of)
     if key is not None:

@@ -8,10 +8,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from tablestream.connectors.sink import checked_path
 from tablestream.planner.catalogue import StoredTable
-from tablestream.spark.generations import current
-from tablestream.spark.relocation import check_place
 from tablestream.spark.stored_state import StoredState
 from tablestream.state import manifest as manifests
 from tablestream.state.manifest import Manifest
@@ -70,9 +67,7 @@ def summary(
     CheckpointMovedError
         The checkpoint was moved or copied.
     """
-    path = current(spark, checked_path(checkpoint, "the checkpoint")).path
-    check_place(spark, path)
-    state = StoredState.of(spark, path, batch_id)
+    state = StoredState.current(spark, checkpoint, batch_id)
     stored = state.tables()
     heads = {
         number: [manifests.decode(bytes(row.data)) for row in state.manifests(number).collect()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,12 +13,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tablestream.base.calling import user_line
+from tablestream.connectors.sink import checked_path
 from tablestream.connectors.small_texts import documents
 from tablestream.connectors.spark_place import seen_by_spark
 from tablestream.errors import StateError
 from tablestream.planner.catalogue import StoredTables, decode
 from tablestream.spark import blobs
 from tablestream.spark.births import stored_births
+from tablestream.spark.generations import current
+from tablestream.spark.relocation import check_place
 from tablestream.spark.store import PLAN, TABLES, variables
 from tablestream.spark.stored_plan import PLAN_TEXT
 from tablestream.state.births import Births, shard_gone
@@ -108,6 +112,25 @@ class StoredState:
             )
         births = stored_births(spark, checkpoint, query_id)
         return cls(spark, checkpoint, micro_batch, kept[0], operators, births)
+
+    @classmethod
+    def current(
+        cls, spark: SparkSession, checkpoint: str | os.PathLike[str], wanted: int | None
+    ) -> StoredState:
+        """Find the state of the generation with which a query goes on, as `of` does.
+
+        Raises
+        ------
+        ArgumentError
+            The path is none.
+        CheckpointMovedError
+            The checkpoint was moved or copied.
+        StateError
+            The state does not exist.
+        """
+        path = current(spark, checked_path(checkpoint, "the checkpoint")).path
+        check_place(spark, path)
+        return cls.of(spark, path, wanted)
 
     def manifests(self, work: int) -> DataFrame:
         """Return the manifests of a round, by shard."""

@@ -27,8 +27,6 @@ from tablestream.errors import StateError, TablestreamError
 from tablestream.planner.catalogue import StoredTables
 from tablestream.spark import blobs
 from tablestream.spark.failures import failure_of
-from tablestream.spark.generations import current
-from tablestream.spark.relocation import check_place
 from tablestream.spark.state_reader import check_kinds
 from tablestream.spark.stored_state import StoredState
 from tablestream.spark.unpacking import by_batches
@@ -182,10 +180,8 @@ def verify(
     check_session(spark)
     check_kinds(checkpoint, batch_id)
     given = checked_path(checkpoint, "the checkpoint")
-    path = current(spark, given).path
+    state = StoredState.current(spark, given, whole(batch_id))
     prepare_workers(spark)
-    check_place(spark, path)
-    state = StoredState.of(spark, path, whole(batch_id))
     born = sorted(state.births.before(state.micro_batch + 1))
     rounds = [
         _round(state, work, [shard for number, shard in born if number == work])

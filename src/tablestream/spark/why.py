@@ -9,7 +9,6 @@ from pyspark.sql import SparkSession
 
 from tablestream.arguments.kinds import check_session, whole
 from tablestream.base.calling import user_line
-from tablestream.connectors.sink import checked_path
 from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError
 from tablestream.provenance.answer import Why
@@ -18,8 +17,6 @@ from tablestream.provenance.registry import FOLLOW
 from tablestream.provenance.steps import Lineage, Step
 from tablestream.provenance.walk import Walk
 from tablestream.spark.columns import schema_of, spark_type
-from tablestream.spark.generations import current
-from tablestream.spark.relocation import check_place
 from tablestream.spark.state_rows import CheckpointRows, hashable, with_zone
 from tablestream.spark.stored_key import GivenKey
 from tablestream.spark.stored_provenance import stored_steps
@@ -89,11 +86,9 @@ def why(
     """
     check_session(spark)
     _check_numbers(limit=limit, batch_id=0 if batch_id is None else batch_id)
-    path = current(spark, checked_path(checkpoint, "the checkpoint")).path
+    state = StoredState.current(spark, checkpoint, whole(batch_id))
     prepare_workers(spark)
-    check_place(spark, path)
-    state = StoredState.of(spark, path, whole(batch_id))
-    lineage = stored_steps(spark, path)
+    lineage = stored_steps(spark, state.checkpoint)
     step = step_of(lineage, output)
     walk = Walk(lineage, CheckpointRows(state), FOLLOW, limit)
     (found,) = walk.find(step.name, [Asked(_key_of(spark, step, output, key))])
