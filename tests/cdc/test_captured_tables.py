@@ -18,8 +18,7 @@ CAPTURES = [
 ]
 
 
-@pytest.mark.parametrize("seed", quick_first(range(2)))
-@pytest.mark.parametrize("recorded", quick_first(CAPTURES))
+@pytest.mark.parametrize(("seed", "recorded"), quick_first(pytest.param(*one) for one in enumerate(CAPTURES)))
 @pytest.mark.parametrize("table", TABLES)
 def test_a_table_is_what_the_database_had(table: str, recorded: tuple[str, str], seed: int) -> None:
     capture, database = recorded
