@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -93,27 +89,3 @@ def test_readings_that_come_after_the_grace_are_missing_and_that_is_told(
     _, expired = summary["counted"].values()
     assert expired > 0
     assert f"{expired:,} readings came later than the history, and were left out." in result.lines()
-
-
-@pytest.mark.exhaustive
-@pytest.mark.spark
-def test_ctrl_c_stops_the_query_and_ends_with_130(tmp_path: Path) -> None:
-    arguments = ["--scale", "0.002", "--micro-batches", "20", "--output", str(tmp_path / "demo"), "--json"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "examples.demo", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONUNBUFFERED": "1"},
-    ) as running:
-        try:
-            assert running.stdout is not None
-            first = json.loads(running.stdout.readline())
-            running.send_signal(signal.SIGINT)
-            rest, errors = running.communicate()
-        finally:
-            running.kill()
-    assert first["event"] == "micro_batch"
-    assert running.returncode == 130
-    assert "Traceback" not in errors
-    assert all(json.loads(line)["event"] == "micro_batch" for line in rest.splitlines())

@@ -1,19 +1,17 @@
 """One plan over change logs, and the deployments of Spark that need a process of their own to run it.
 
-``python -m tests.spark.deployment (connect|local-cluster|standalone) DIRECTORY``
+``python -m tests.spark.deployment (connect|standalone) DIRECTORY``
 """
 
 from __future__ import annotations
 
 import json
-import os
 import socket
 import sys
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -101,8 +99,8 @@ def run_plan(spark: SparkSession, directory: Path) -> None:
     (directory / "orders.json").write_text(json.dumps(orders), encoding="utf-8")
 
 
-#: What runs a plan: threads of one process, a server apart, a master and two workers, or a cluster's.
-LOCAL, CONNECT, CLUSTER, STANDALONE = "local", "connect", "local-cluster", "standalone"
+#: What runs a plan: threads of one process, a server apart, or a master and two workers.
+LOCAL, CONNECT, STANDALONE = "local", "connect", "standalone"
 
 
 def connect_session(directory: Path) -> SparkSession:
@@ -120,17 +118,6 @@ def connect_session(directory: Path) -> SparkSession:
         {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(port)},
         directory,
     )
-
-
-def cluster_session(directory: Path) -> SparkSession:
-    """Start a master and two workers, each with an executor in a process of its own."""
-    # Workers write into Spark's home: here it is a directory that goes with the test.
-    home = directory / "spark"
-    home.mkdir()
-    for name in ("bin", "jars"):
-        (home / name).symlink_to(Path(_find_spark_home()) / name)
-    os.environ["SPARK_HOME"] = str(home)
-    return configured(SparkSession.builder.master("local-cluster[2,1,1024]"), {}, directory)
 
 
 def configured(builder: SparkSession.Builder, settings: dict[str, str], directory: Path) -> SparkSession:
@@ -151,7 +138,7 @@ def session(
             address = around.enter_context(standalone(directory))
             spark = configured(SparkSession.builder.master(address), settings or {}, directory)
         else:
-            spark = {CONNECT: connect_session, CLUSTER: cluster_session}[deployment](directory)
+            spark = connect_session(directory)
         try:
             yield spark
         finally:

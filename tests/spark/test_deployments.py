@@ -1,6 +1,6 @@
-"""The same plan gives the same changes under Spark Connect and on clusters as in an ordinary local session.
+"""The same plan gives the same changes under Spark Connect and on a cluster as in an ordinary local session.
 
-On the standalone cluster the executors have no tablestream but the one that is shipped to them.
+The executors of the cluster have no tablestream but the one that is shipped to them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.marks import quick_first
-from tests.spark.deployment import CLUSTER, CONNECT, STANDALONE, run_plan
+from tests.spark.deployment import CONNECT, STANDALONE, run_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +81,7 @@ def ordinary(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
     return directory
 
 
-@pytest.mark.parametrize("deployment", quick_first([CONNECT, STANDALONE, CLUSTER], 2))
+@pytest.mark.parametrize("deployment", [CONNECT, STANDALONE])
 def test_a_deployment_gives_the_changes_of_a_local_session(
     ordinary: Path, tmp_path: Path, deployment: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""Joins with a global table through Spark: the distributed join's changes, in one round."""
+"""What is refused of a global table, and when its copies are large; `test_plans` and `test_star_joins` join one."""
 
 from __future__ import annotations
 
@@ -6,50 +6,16 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.sql import functions as F
 
 import tablestream as ts
 from tablestream.errors import ArgumentError
 from tablestream.spark import round_worker
-from tests.spark.change_logs import START, ChangeLog, run
+from tests.spark.change_logs import ChangeLog
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-
-
-@pytest.mark.exhaustive
-def test_the_changes_are_those_of_the_distributed_join(spark: SparkSession, tmp_path: Path) -> None:
-    schema = "id int, to int, v int, ts bigint"
-    log = ChangeLog(tmp_path / "log", schema)
-
-    def rows(number: int) -> list[dict[str, Any]]:
-        return [{"id": n, "to": (n * number) % 4, "v": n * number, "ts": START + n} for n in range(6)]
-
-    log.add(rows(1), rows(2))
-    found = {}
-    for make in (ts.table, ts.global_table):
-        sink = ts.to_memory(f"copies {make.__name__}")
-
-        def go(make: Any = make, sink: Any = sink) -> None:
-            times: dict[str, Any] = {"timestamp": F.timestamp_seconds("ts"), "except_columns": ["ts"]}
-            left = ts.table(log.read(spark), "id", name="left", **times)
-            right = make(log.read(spark), "id", name="right", **times)
-            joined = left.join(
-                right, on="to", how="left", select=lambda mine, other: [mine.v, other.v.alias("w")]
-            )
-            run(joined.to(sink), checkpoint=tmp_path / make.__name__)
-
-        go()
-        log.add(rows(3))
-        go()
-        in_order = [(one.id, one.v, one.w, one["_change_type"], one["_timestamp"]) for one in sink.rows()]
-        found[make] = sorted(in_order, key=lambda one: one[0])  # of each key in its order
-        log.path.joinpath("0002.json").unlink()
-        log.files = 2
-    assert found[ts.table] == found[ts.global_table]
-    assert len(found[ts.table]) > 18
 
 
 def test_a_global_table_is_joined_by_foreign_key_only(spark: SparkSession, tmp_path: Path) -> None:

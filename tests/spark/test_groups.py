@@ -186,32 +186,6 @@ def test_functions_of_the_user_as_kafka_streams_calls_them(
 
 
 @pytest.mark.exhaustive
-def test_groups_join_and_are_grouped_again(spark: SparkSession, log: ChangeLog, tmp_path: Path) -> None:
-    """Positions, counted by client, joined to the positions, counted by that count."""
-    table = positions(log, spark)
-    counts = table.group_by("client").count()
-    joined = table.join(
-        counts, on="client", select=lambda row, group: [row.client, group["count"].alias("held")]
-    )
-    again = joined.group_by("held").agg(clients=tf.collect_set("client"), n=tf.count())
-    every, final = ts.to_memory("groups every"), ts.to_memory("groups final")
-    run(
-        again.to(every),
-        again.to(final, emit="final", name="final"),
-        checkpoint=tmp_path / "checkpoint",
-        shards=3,
-    )
-    expected = {1: (["c", "a"], 2)}
-    for sink in (every, final):
-        found = {
-            key: one and (sorted(one.clients), one.n) for key, one in last_rows(sink.rows(), "held").items()
-        }
-        assert found == {key: (sorted(names), n) for key, (names, n) in expected.items()}
-    assert all(one.n >= 1 for one in every.rows() if one["_change_type"] == "upsert")
-    assert len(final.rows()) < len(every.rows())
-
-
-@pytest.mark.exhaustive
 def test_a_group_with_many_aggregates_of_many_columns_runs(spark: SparkSession, tmp_path: Path) -> None:
     """Pickled, their round has more than the megabyte from which Spark sends a function as a broadcast variable."""
     names = [f"c{number}" for number in range(120)]
