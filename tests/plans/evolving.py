@@ -47,20 +47,20 @@ def assert_evolves(
     outputs, sources = [Output(node) for node in after], sources_of(after)
     old = Engine([Output(node) for node in before], shards=shards[0], hasher=hasher, evolvable=True)
     old, _ = _run(old, first)
-    always, _ = _run(Engine(outputs, hasher=hasher), [_of_plan(piece, sources) for piece in first])
+    always, _ = _run(Engine(outputs, hasher=hasher), [of_plan(piece, sources) for piece in first])
     new = Engine(outputs, shards=shards[1], hasher=hasher, position=always.position)
-    new.steps([], bootstrap=_kept_rows(old, sources))
-    later = [_of_plan(piece, sources) for piece in rest]
+    new.steps([], bootstrap=kept_rows(old, sources))
+    later = [of_plan(piece, sources) for piece in rest]
     assert _run(new, later)[1] == _run(always, later)[1]
 
 
-def _of_plan(records: Sequence[Record], sources: Sequence[Source]) -> list[Record]:
+def of_plan(records: Sequence[Record], sources: Sequence[Source]) -> list[Record]:
     """The records as those of another plan's sources; what it does not read stays as it is."""
     named = {one.name: one for one in sources}
     return [one._replace(source=named.get(one.source.name, one.source)) for one in records]
 
 
-def _kept_rows(engine: Engine, sources: Sequence[Source]) -> list[Record]:
+def kept_rows(engine: Engine, sources: Sequence[Source]) -> list[Record]:
     """What the state has of sources, as rows that the next plan starts with."""
     assert {one.name for one in engine.plan.whole} >= {one.name for one in sources}
     if not any(store.tables for store in engine.stores.values()):

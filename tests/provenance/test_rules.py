@@ -72,7 +72,7 @@ def test_the_row_that_a_foreign_key_names_is_named_also_if_it_is_missing() -> No
         ],
         [
             "A_B (inner join) k0=3: no row",
-            "  - A 3 names no row of B: nth is null; the join is inner.",
+            "  - A 3 names no row of B: pointer is null; the join is inner.",
             "  A (source) k0=3: not in the state: v",
         ],
         ["A_B (inner join) k0=4: no row", "  - A has no row with this key.", "  A (source) k0=4: no row"],
@@ -128,7 +128,7 @@ def test_a_group_shows_some_of_its_rows_and_says_that_there_are_more() -> None:
     assert len(few.made_of) == 2
     assert few.notes == ("The group has more rows; the first 2 that were found are shown.",)
     (none,) = why(engine, groups, "q")
-    assert none.notes == ("No row of A belongs to the group q: nth.",)
+    assert none.notes == ("No row of A belongs to the group q: by_letter.",)
 
 
 def _asked(key: str) -> Asked:

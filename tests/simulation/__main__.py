@@ -1,4 +1,4 @@
-"""``python -m tests.simulation``: simulate many seeds, or one of them again."""
+"""``python -m tests.simulation``: simulate many seeds, or one of them again; with ``--evolving`` evolving queries."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ os.environ.setdefault("POLARS_MAX_THREADS", "1")  # before anything imports Pola
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import count, islice
 from multiprocessing import get_context
 from time import monotonic
 
+from tests.simulation.evolving import run_evolving_seed
+from tests.simulation.lives import make_life
 from tests.simulation.report import Report
 from tests.simulation.run import Result, described, run_seed, run_world, shrunk
 from tests.simulation.world import make_world
@@ -27,16 +29,21 @@ _TOLD = 100
 def main(arguments: list[str] | None = None) -> int:
     """Simulate; return 0 if every seed holds."""
     options = _parser().parse_args(arguments)
+    run, replay, explain = (
+        (run_evolving_seed, _replay_evolving, _replay_evolving)
+        if options.evolving
+        else (run_seed, _replay, _explain)
+    )
     if options.seed is not None:
-        return _replay(options.seed)
+        return replay(options.seed)
     report, began = Report(), monotonic()
     seeds = _seeds(options.first, options.seeds, None if options.seconds is None else began + options.seconds)
     try:
-        for seed, result in _results(seeds, options.processes):
+        for seed, result in _results(run, seeds, options.processes):
             report.add(seed, result)
             _say_progress(report, monotonic() - began)
             if result.problem is not None:
-                _explain(seed)
+                explain(seed)
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)  # noqa: T201 - what was done is printed as always
     print(report.text(monotonic() - began))  # noqa: T201 - a command prints
@@ -50,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=100, help="how many seeds (default: 100)")
     parser.add_argument("--seconds", type=float, help="run as many seeds as fit, instead of --seeds")
     parser.add_argument("--processes", type=int, default=1, help="how many processes (default: 1)")
+    parser.add_argument("--evolving", action="store_true", help="let the queries evolve")
     return parser
 
 
@@ -64,14 +72,16 @@ def _seeds(first: int, seeds: int, until_s: float | None) -> Iterator[int]:
         yield seed
 
 
-def _results(seeds: Iterator[int], processes: int) -> Iterator[tuple[int, Result]]:
+def _results(
+    run: Callable[[int], Result], seeds: Iterator[int], processes: int
+) -> Iterator[tuple[int, Result]]:
     """Run seeds one after the other, or in several processes."""
     if processes == 1:
-        yield from ((seed, run_seed(seed)) for seed in seeds)
+        yield from ((seed, run(seed)) for seed in seeds)
         return
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
         while part := list(islice(seeds, _PART * processes)):
-            yield from zip(part, pool.map(run_seed, part), strict=True)
+            yield from zip(part, pool.map(run, part), strict=True)
 
 
 def _say_progress(report: Report, seconds: float) -> None:
@@ -87,6 +97,14 @@ def _replay(seed: int) -> int:
     _print([f"Seed {seed}", described(world, result)])
     if result.problem is not None:
         _explain(seed)
+    return 0 if result.problem is None else 1
+
+
+def _replay_evolving(seed: int) -> int:
+    """Run the query of a seed that evolves, and describe it."""
+    result = run_evolving_seed(seed)
+    events = (f"  {event}" for event in result.events)
+    _print([f"Seed {seed}, evolving", str(make_life(seed)), *events, f"Problem: {result.problem}", ""])
     return 0 if result.problem is None else 1
 
 

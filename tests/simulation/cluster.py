@@ -82,7 +82,7 @@ class Cluster:
         self.done.clear()
         self.happened.micro_batches += 1
         for fault in self.happened.take(_STATE_KINDS, micro_batch):
-            self._damage_state(fault)
+            self.damage_state(fault)
 
     def restart(self, setup: Setup) -> None:
         """Start all executors anew."""
@@ -237,7 +237,7 @@ class Cluster:
             zombie.is_over = True
             self.happened.note(f"a zombie ended with {type(problem).__name__}")
 
-    def _damage_state(self, fault: Fault) -> None:
+    def damage_state(self, fault: Fault) -> None:
         """Damage a stored file of the version that the micro-batch starts from."""
         rng = self.world.rng("state", fault)
         places = [place for place in self.state.versions if self.state.at(place, self.version).manifest]

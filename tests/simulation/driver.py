@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -22,7 +22,8 @@ from tablestream.spark.outputs import write_outputs
 from tablestream.spark.reports import Reports
 from tablestream.state.births import Births, NewShard, decode, encode
 from tests.plans.comparing import sources_of
-from tests.plans.engine import Engine, Hasher, Inbox, Output, Step, stable_hash
+from tests.plans.engine import Engine, Hasher, Inbox, Output, Record, Step, stable_hash
+from tests.plans.evolving import of_plan
 from tests.simulation.cluster import Cluster
 from tests.simulation.happened import DriverDied, Happened, SimulationError
 from tests.simulation.order import COMMITTED, STARTS, WRITES, WRITTEN, Event
@@ -122,6 +123,10 @@ class Driver:
         How many micro-batches were planned.
     backups
         A backup of the checkpoint after each micro-batch.
+    until
+        How many micro-batches the query runs before it ends; 0: all.
+    base, bootstrap
+        How many records came before, and the rows that the sources start with.
     """
 
     world: World
@@ -136,10 +141,13 @@ class Driver:
     tunings: set[Tuning] = field(default_factory=set)
     planned: int = 0
     backups: list[Backup] = field(default_factory=list)
+    until: int = 0
+    base: int = 0
+    bootstrap: Sequence[Record] = ()
 
     def __post_init__(self) -> None:
         """Start the query."""
-        self.variants = variants(self.world.case)
+        self.variants = self._variants()
         self.setup = Setup.of(self.world)
         self._running = ExitStack()
         with self._running:
@@ -148,14 +156,17 @@ class Driver:
             self.engine = self._start()
             self._running = self._running.pop_all()
 
+    def _variants(self) -> list[Variant]:
+        return variants(self.world.case)
+
     def run(self) -> None:
-        """Run all micro-batches, and start again whenever the query ends too early."""
+        """Run the micro-batches, and start again whenever the query ends too early."""
         with self._running:
             self._run()
         self.cluster.state.restore()
 
     def _run(self) -> None:
-        while len(self.commits) < len(self.world.micro_batches):
+        while len(self.commits) < (self.until or len(self.world.micro_batches)):
             try:
                 self._micro_batch(len(self.commits))
             except (DriverDied, SinkFailed):
@@ -185,9 +196,11 @@ class Driver:
         engine.plan.check_same(self.plan)
         self.happened.order.append(Event(STARTS))
         for target in self.variant.targets:
-            sink = self.sinks.setdefault(target, MarkingSink(target, partial(self._sink_fails, target)))
-            settled(self, sink)
+            settled(self, self._sink(target))
         return engine
+
+    def _sink(self, target: str) -> MarkingSink:
+        return self.sinks.setdefault(target, MarkingSink(target, partial(self._sink_fails, target)))
 
     def moment(self, number: int) -> Moment:
         """A micro-batch, with what the offset log proves."""
@@ -205,7 +218,13 @@ class Driver:
     ) -> SimulatedEngine:
         """Lower a plan for the cluster."""
         engine = SimulatedEngine(
-            outputs, compat, shards, hasher=hasher(self.world), align=align, cluster=self.cluster
+            outputs,
+            compat,
+            shards,
+            hasher=hasher(self.world),
+            align=align,
+            evolvable=self.world.case.evolvable,
+            cluster=self.cluster,
         )
         engine._random = self.world.rng("delivery", len(self.happened.events))
         return engine
@@ -244,11 +263,13 @@ class Driver:
         """Begin a micro-batch, and compute its changes."""
         if number == len(self.offsets):
             self.planned += 1
-            self.offsets.append((sum(map(len, self.world.micro_batches[:number])), self.planned))
+            done = self.base + sum(map(len, self.world.micro_batches[:number]))
+            self.offsets.append((done, self.planned))
         _die(self.cluster, Kind.DIES_AFTER_OFFSETS, "")
         engine.position, engine.dropped, engine.new = self.offsets[number][0], Counter(), []
         sources = sources_of([output.node for output in engine.outputs])
-        return engine.steps(self.world.records(sources, number), self.world.times_us[number])
+        rows = [] if number else of_plan(self.bootstrap, sources)
+        return engine.steps(self.world.records(sources, number), self.world.times_us[number], rows)
 
     def _micro_batch(self, number: int) -> None:
         self._ends(number, ENDS["before the micro-batch"])
@@ -269,19 +290,28 @@ class Driver:
 
     def _write(self, frame: Frame, number: int) -> None:
         """Write the outputs as the runner does: every second one, and one that is alone, by tasks and a commit."""
-        sinks, staged = dict[str, Any](), dict[str, int]()
-        for at, target in enumerate(self.variant.targets):
+        for target in self.variant.targets:
             if number not in self.sinks[target].marks:
                 self.written.setdefault(target, {})[number] = self.setup.variant
-            name = f"{self.variant.name}: {target}"
-            sinks[name] = self.sinks[target]
-            if (at + len(self.variant.targets)) % 2:
-                staged[name] = at
+        self.write_to(self.variant.targets, frame, self.moment(number))
+
+    def write_to(
+        self,
+        targets: Sequence[str],
+        frame: Frame,
+        moment: Moment,
+        evolving: Mapping[str, Moment] = MappingProxyType({}),
+    ) -> None:
+        """Write outputs; `evolving`: the moment as a target sees it."""
+        names = {f"{self.variant.name}: {target}": target for target in targets}
+        sinks: dict[str, Any] = {name: self.sinks[target] for name, target in names.items()}
+        staged = {name: at for at, name in enumerate(sinks) if (at + len(sinks)) % 2}
         given: Any = frame
         watch: Any = self
         outputs: Any = SimpleNamespace(names=staged, stage=staged.get)
+        seen = {name: evolving[target] for name, target in names.items() if target in evolving}
         with mock.patch.object(Reports, "of", partial(_reported, staged)):
-            write_outputs(given, self.moment(number), sinks, split=_output, watch=watch, staged=outputs)
+            write_outputs(given, moment, sinks, split=_output, watch=watch, staged=outputs, evolving=seen)
 
     def look(self, spark: object, number: int, query_id: str, ports: list[int]) -> None:
         """Do what `ShardWatch.look` does, with reports that are not packed."""

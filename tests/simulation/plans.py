@@ -62,6 +62,8 @@ class Case:
         Whether records wait for each other.
     modes
         The modes in which it can be built: compat or not.
+    evolvable
+        Whether the state keeps the tables of sources whole.
     """
 
     outputs: Callable[[], tuple[Output, ...]]
@@ -69,6 +71,7 @@ class Case:
     has_clock: bool = False
     align: Align | None = None
     modes: tuple[bool, ...] = (False, True)
+    evolvable: bool = False
 
 
 def _case(*build: Callable[[], Node], **options: object) -> Case:

@@ -39,6 +39,8 @@ class Report:
         """Return the sums as text."""
         faults = [(kind.value, self.faults[kind]) for kind in Kind]
         points = [(point.name, self.points[point.name]) for point in POINTS]
+        known = {name for name, _ in points}
+        points += sorted(one for one in self.points.items() if one[0] not in known)
         sums = f"{self.seeds} seeds, {self.micro_batches} micro-batches, {self.faults.total()} faults"
         return "\n".join(
             [

@@ -47,14 +47,14 @@ def restore(driver: Driver, fault: Fault) -> None:
         if sink.last is not None and sink.last.micro_batch + 1 < len(driver.commits)
     ]
     for sink in behind:
-        _expect(driver, sink, refused=True)
+        expect(driver, sink, refused=True)
     if behind:
         _restore_checkpoint(
             driver, min(sink.last.micro_batch + 1 for sink in behind if sink.last is not None)
         )
     for sink in driver.sinks.values():
         if sink.last is not None and sink.last.micro_batch >= len(driver.commits):
-            _expect(driver, sink, refused=not _repeats(driver, sink))
+            expect(driver, sink, refused=not _repeats(driver, sink))
             _settle(driver, sink)
             sink.go_back(len(driver.commits) + _repeats(driver, sink))
     driver.happened.count(fault, f"from {number} to {len(driver.commits)}")
@@ -62,9 +62,9 @@ def restore(driver: Driver, fault: Fault) -> None:
 
 def settled(driver: Driver, sink: MarkingSink) -> None:
     """Start with a target; one that other outputs left out for a while is behind, and goes on with the gap."""
-    number = len(driver.commits)
+    number = driver.moment(len(driver.commits)).number
     is_behind = sink.last is not None and sink.last.micro_batch + 1 < number
-    _expect(driver, sink, refused=is_behind)
+    expect(driver, sink, refused=is_behind)
     if is_behind:
         _settle(driver, sink)
 
@@ -106,7 +106,7 @@ def _restore_targets(driver: Driver, number: int) -> None:
             sink.last = kept[-1]
 
 
-def _expect(driver: Driver, sink: MarkingSink, *, refused: bool) -> None:
+def expect(driver: Driver, sink: MarkingSink, *, refused: bool) -> None:
     """Start with a target that fits, or does not."""
     try:
         sink.at(driver.moment(len(driver.commits))).settle(None, None, None)

@@ -54,16 +54,25 @@ class Result:
 
 def run_world(world: World, undisturbed_of: Callable[[World], Undisturbed] = Undisturbed) -> Result:
     """Run a world, disturbed and undisturbed, and compare."""
-    happened, points = Happened(list(world.faults)), Counter[str]()
+
+    def run(directory: Path, happened: Happened, points: Counter[str]) -> None:
+        undisturbed = undisturbed_of(world)
+        with counted(points), quiet():
+            disturbed = Driver(world, directory, happened)
+            disturbed.run()
+        check(world, disturbed, undisturbed)
+
+    return observed(run, Happened(list(world.faults)))
+
+
+def observed(run: Callable[[Path, Happened, Counter[str]], None], happened: Happened) -> Result:
+    """Run a query in a directory of its own, and say what came of it."""
+    points = Counter[str]()
     parent = _DIRECTORY if _DIRECTORY.is_dir() else None
     directory = Path(tempfile.mkdtemp(prefix="tablestream-simulation-", dir=parent))
     problem = None
     try:
-        undisturbed = undisturbed_of(world)
-        with counted(points), _quiet():
-            disturbed = Driver(world, directory, happened)
-            disturbed.run()
-        check(world, disturbed, undisturbed)
+        run(directory, happened, points)
     except Exception as error:  # noqa: BLE001 - whatever an operator raises is a finding
         problem = "".join(traceback.format_exception_only(error)).strip()
         if not isinstance(error, AssertionError):
@@ -79,7 +88,7 @@ def run_seed(seed: int) -> Result:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Log no warnings: damaged cache files are the rule here."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,7 +47,7 @@ class MarkingSink:
         What is stored, and which micro-batches are complete.
     last, history
         The last mark, with its proof, and all of them.
-    on_mismatch, moment
+    on_mismatch, moment, replaces
         See `tablestream.connectors.marks`.
     """
 
@@ -61,6 +61,7 @@ class MarkingSink:
     history: list[Mark] = field(default_factory=list)
     on_mismatch: OnMismatch = "refuse"
     moment: Moment | None = None
+    replaces: bool = False
 
     def at(self, moment: Moment) -> MarkingSink:
         """See `tablestream.connectors.marks.MarkedSink`. It stays the same object: there is one target."""
@@ -72,7 +73,7 @@ class MarkingSink:
         del spark, columns, stored
         moment = self.moment
         assert moment is not None
-        verdict = judged(self._found, moment.number, moment, self.on_mismatch, starting=True)
+        verdict = judged(self.found, moment.number, moment, self.on_mismatch, starting=True)
         if verdict is Verdict.SETTLE:
             self.go_back(moment.number)
             self.last = Mark(moment.number - 1, moment.before)
@@ -83,7 +84,7 @@ class MarkingSink:
         self.history = [one for one in self.history if one.micro_batch < number]
 
     @property
-    def _found(self) -> Found:
+    def found(self) -> Found:
         return Found(self.target, self.last, is_empty=not self.marks, follows=False)
 
     def keyed_by(self, names: Sequence[str]) -> MarkingSink:
@@ -97,10 +98,11 @@ class MarkingSink:
     def write(self, changes: Any, micro_batch_id: int, query_id: str, output_name: str) -> None:
         """See `tablestream.connectors.sink.Sink`."""
         del query_id, output_name
-        verdict = judged(self._found, micro_batch_id, self.moment, self.on_mismatch)
+        verdict = judged(self.found, micro_batch_id, self.moment, self.on_mismatch)
         if verdict is Verdict.DONE:
             return
-        if verdict is Verdict.SETTLE:
+        self.replaces = verdict is Verdict.SETTLE
+        if self.replaces:
             self.go_back(0)
         self.put(changes, micro_batch_id)
         self.fails(micro_batch_id, Kind.SINK_FAILS_BEFORE_MARK)
@@ -134,3 +136,41 @@ class MarkingSink:
     def read(self) -> dict[int, list[Step]]:
         """Return the complete micro-batches."""
         return {number: self.data[number] for number in sorted(self.marks)}
+
+
+@dataclass(eq=False)
+class MaintainedSink(MarkingSink):
+    """A table with one row per key, which gets the changes of a micro-batch and the mark in one act.
+
+    Attributes
+    ----------
+    table
+        Its rows.
+    tables
+        Its rows after each micro-batch.
+    """
+
+    needs_final: bool = True
+    table: dict[Any, Any] = field(default_factory=dict)
+    tables: dict[int, dict[Any, Any]] = field(default_factory=dict)
+
+    def put(self, changes: Sequence[Step], micro_batch_id: int) -> None:
+        """Prepare the rows. If the target is settled, all of them come."""
+        super().put(changes, micro_batch_id)
+        self.tables[micro_batch_id] = applied(changes, {} if self.replaces else self.table)
+
+    def mark(self, micro_batch_id: int) -> None:
+        """Replace the table."""
+        super().mark(micro_batch_id)
+        self.table = self.tables[micro_batch_id]
+
+
+def applied(changes: Sequence[Step], table: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Apply changes to a table."""
+    rows = dict(table)
+    for change in (one.change for one in changes):
+        if change.value is None:
+            rows.pop(change.key, None)
+        else:
+            rows[change.key] = change.value
+    return rows

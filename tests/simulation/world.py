@@ -210,8 +210,8 @@ def make_world(
         shares_directory=rng.random() < 0.5,
         tunings=random_tunings(rng),
         micro_batches=cut,
-        times_us=_times(rng, count),
-        faults=_in_order((*_faults(rng, kinds, cut, rng.randint(4, 8)), *later)),
+        times_us=random_times(rng, count),
+        faults=_in_order((*random_faults(rng, kinds, cut, rng.randint(4, 8)), *later)),
     )
 
 
@@ -223,7 +223,7 @@ def _restarts(seed: int, micro_batches: tuple[tuple[Entry, ...], ...]) -> tuple[
     rng = random.Random(f"{seed} restarts")
     if rng.random() < 0.5:
         return ()
-    return _faults(rng, _some(rng, RESTARTS, most=4), micro_batches, rng.randint(1, 4))
+    return random_faults(rng, _some(rng, RESTARTS, most=4), micro_batches, rng.randint(1, 4))
 
 
 def _lost_outputs(seed: int, micro_batches: tuple[tuple[Entry, ...], ...]) -> tuple[Fault, ...]:
@@ -231,7 +231,7 @@ def _lost_outputs(seed: int, micro_batches: tuple[tuple[Entry, ...], ...]) -> tu
     rng = random.Random(f"{seed} lost outputs")
     if rng.random() < 0.5:
         return ()
-    return _faults(rng, [Kind.OUTPUT_LOST], micro_batches, rng.randint(1, 3))
+    return random_faults(rng, [Kind.OUTPUT_LOST], micro_batches, rng.randint(1, 3))
 
 
 def _restores(seed: int, micro_batches: tuple[tuple[Entry, ...], ...]) -> tuple[Fault, ...]:
@@ -239,7 +239,7 @@ def _restores(seed: int, micro_batches: tuple[tuple[Entry, ...], ...]) -> tuple[
     rng = random.Random(f"{seed} restores")
     if rng.random() < 2 / 3:
         return ()
-    return _faults(rng, list(RESTORES), micro_batches, rng.randint(1, 3))
+    return random_faults(rng, list(RESTORES), micro_batches, rng.randint(1, 3))
 
 
 def _some(rng: random.Random, kinds: Sequence[Kind], most: int) -> list[Kind]:
@@ -288,7 +288,7 @@ def _written(rng: random.Random, entries: list[Entry]) -> list[Entry]:
     return log
 
 
-def _times(rng: random.Random, count: int) -> tuple[int, ...]:
+def random_times(rng: random.Random, count: int) -> tuple[int, ...]:
     """Let the clock go on, now and then stand still, jump ahead or go back."""
     now, times = 1_000_000, []
     for _ in range(count):
@@ -297,8 +297,8 @@ def _times(rng: random.Random, count: int) -> tuple[int, ...]:
     return tuple(times)
 
 
-def _faults(
-    rng: random.Random, kinds: list[Kind], micro_batches: tuple[tuple[Entry, ...], ...], count: int
+def random_faults(
+    rng: random.Random, kinds: Sequence[Kind], micro_batches: tuple[tuple[Entry, ...], ...], count: int
 ) -> tuple[Fault, ...]:
     """Spread faults over the micro-batches that have records."""
     busy = [number for number, records in enumerate(micro_batches) if records]

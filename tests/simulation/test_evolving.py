@@ -1,0 +1,67 @@
+"""Queries that evolve, with faults, from seeds; `docs/simulation.md` says what is checked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from unittest import mock
+
+import pytest
+
+from tablestream.connectors import marks
+from tablestream.planner import evolution
+from tablestream.spark import moments
+from tablestream.spark.generations import next_generation
+from tests.marks import quick_first
+from tests.plans.evolving import kept_rows
+from tests.simulation import evolving
+from tests.simulation.evolving import run_life
+from tests.simulation.lives import Ends, Life, make_life
+
+
+def short(seed: int) -> Life:
+    return make_life(seed, micro_batches=2)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_query_that_evolves_says_what_it_would_have_said_with_its_plan_from_the_start(seed: int) -> None:
+    result = run_life(short(seed))
+    assert result.problem is None, f"{short(seed)}\n{result.problem}"
+
+
+@pytest.mark.exhaustive
+def test_a_hundred_evolving_queries_hold_and_end_everywhere() -> None:
+    points = Counter[str]()
+    for seed in range(8, 108):
+        result = run_life(short(seed))
+        assert result.problem is None, f"{short(seed)}\n{result.problem}"
+        points.update(result.points)
+    ends = {name.removeprefix("attempt to evolve ends ") for name in +points if name.startswith("attempt")}
+    assert ends == {one.value for one in Ends if one is not Ends.SWITCH}
+    assert all(points[f"output {fate}"] for fate in ("silent", "new", "brought over", "removed"))
+    assert points["old plan goes on after an attempt"]
+    assert points["old plan refused after its target was brought over"]
+
+
+#: What is replaced, by what, and the seed whose query shows it.
+PLANTED = {
+    "all outputs mean the same": (evolution, "_meaning", lambda *_: "", 1),
+    "all operators are rebuilt": (evolution, "not_rebuilt", lambda _: "", 12),
+    "targets written by an evolution are strangers": (moments, "_rebuilt", lambda *_: frozenset(), 1),
+    "rows of the earlier plan stay": (marks, "_is_replaced", lambda *_: False, 1),
+    "an earlier generation is forgotten": (
+        evolving,
+        "next_generation",
+        lambda *given: replace(next_generation(*given), earlier=()),
+        1332,
+    ),
+    "a row of a source is lost": (evolving, "kept_rows", lambda *given: kept_rows(*given)[1:], 2),
+}
+
+
+@pytest.mark.parametrize("name", quick_first(PLANTED, 2))
+def test_a_planted_fault_of_evolving_is_found(name: str) -> None:
+    owner, function, broken, seed = PLANTED[name]
+    assert run_life(short(seed)).problem is None
+    with mock.patch.object(owner, function, broken):
+        assert run_life(short(seed)).problem is not None
