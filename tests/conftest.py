@@ -130,7 +130,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 #: The fixtures from which a mark follows: `site` builds the documentation. Tests that start Spark or a broker
 #: themselves carry the mark in their file.
 FIXTURES = {"spark": {"spark"}, "broker": {"broker", "secured", "postgres"}, "slow": {"site"}}
-FAULTS, DEMO = Path(__file__).parent / "faults", Path(__file__).parent / "demo"
+#: The folders from which a mark follows. Nothing of the library depends on the examples' own data and displays.
+FOLDERS = {"tests/faults/": "faults", "tests/demo/": "slow"}
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -150,12 +151,7 @@ def marks(item: pytest.Item) -> Iterator[str]:
     yield from (mark for mark, fixtures in FIXTURES.items() if asked & fixtures)
     if item.get_closest_marker("exhaustive") is not None:  # so `make check` leaves it out
         yield "slow"
-    if FAULTS in item.path.parents:
-        yield "faults"
-    if (
-        DEMO in item.path.parents
-    ):  # the examples' own data and displays: nothing of the library depends on them
-        yield "slow"
+    yield from (mark for folder, mark in FOLDERS.items() if item.nodeid.startswith(folder))
 
 
 def place(item: pytest.Item) -> int:
