@@ -52,6 +52,7 @@ from pyspark.errors import (
     StreamingQueryException,
 )
 
+from tablestream.base.calling import user_line
 from tablestream.base.redaction import redacted
 
 
@@ -67,7 +68,8 @@ class TablestreamError(PySparkException):
     operator
         The name of the table or operator concerned.
     where
-        ``file:line`` of the user's code that built it; without an operator, of the call that is refused.
+        ``file:line`` of the user's code that built it; without an operator, of the call that is refused. Errors about
+        a call find it themselves.
 
     Attributes
     ----------
@@ -83,9 +85,13 @@ class TablestreamError(PySparkException):
     """
 
     code: ClassVar[str] = "TABLESTREAM_ERROR"
+    is_of_call: ClassVar[bool] = False
+    """Whether it is raised while the user's call is checked, so that the line of the call is known."""
     seq: int | None = None
 
-    def __init__(self, message: str, *, hint: str = "", operator: str = "", where: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", operator: str = "", where: str | None = None) -> None:
+        if where is None:
+            where = user_line() if self.is_of_call else ""
         message, hint = redacted(message), redacted(hint)
         self.reason, self.hint, self.operator, self.where = message, hint, operator, where
         line = f"{'built' if operator else 'called'} at {where}" if where else ""
@@ -124,6 +130,7 @@ class ArgumentError(TablestreamError, PySparkValueError):
     """An argument of a call cannot be used."""
 
     code = "TABLESTREAM_ARGUMENT"
+    is_of_call = True
 
 
 class ReservedNameError(ArgumentError):
@@ -191,6 +198,7 @@ class SessionSettingError(PlanError):
     """The Spark session lacks a setting that a stateful plan needs."""
 
     code = "TABLESTREAM_SESSION_SETTING"
+    is_of_call = True
 
 
 class MixedPlanError(PlanError):

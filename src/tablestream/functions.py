@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 from pyspark.sql import Column
 
 from tablestream.arguments.kinds import flag, whole
-from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
 
 #: The aggregates that do not ignore nulls.
@@ -137,13 +136,10 @@ class AggregateFunction:
             raise ArgumentError(
                 f"{self.name}() has no filter: it does not ignore nulls.",
                 hint="Filter the table before it is grouped, or use min_by or max_by.",
-                where=user_line(),
             )
         if self.condition is not None:
             raise ArgumentError(
-                f"{self.name}() has a filter already.",
-                hint="Write both conditions as one, with AND.",
-                where=user_line(),
+                f"{self.name}() has a filter already.", hint="Write both conditions as one, with AND."
             )
         return replace(self, condition=_column(condition))
 
@@ -336,14 +332,11 @@ def string_agg(
         `delimiter` is not a string, or `descending` is given without `order_by`.
     """
     if not isinstance(delimiter, str):
-        raise ArgumentError(
-            f"delimiter={delimiter!r} is not a string.", hint="Write delimiter=', '.", where=user_line()
-        )
+        raise ArgumentError(f"delimiter={delimiter!r} is not a string.", hint="Write delimiter=', '.")
     if flag(descending, "descending") and order_by is None:
         raise ArgumentError(
             "descending=True orders nothing: texts without order_by= stand in the order in which their rows arrived.",
             hint="Name what orders them, as in order_by='at'.",
-            where=user_line(),
         )
     by = None if order_by is None else _column(order_by)
     return AggregateFunction("string_agg", _column(column), delimiter, by, bool(descending))
@@ -401,7 +394,6 @@ def _between(given: Any, least: float, most: float, argument: str, more: str = "
         raise ArgumentError(
             f"{argument}={given!r} is not a number between {least} and {most}.",
             hint=f"Give a number from {least} to {most}.{more}",
-            where=user_line(),
         )
     return float(given)
 
@@ -409,9 +401,7 @@ def _between(given: Any, least: float, most: float, argument: str, more: str = "
 def _column(given: str | Column) -> str | Column:
     if isinstance(given, str | Column):
         return given
-    raise ArgumentError(
-        f"{given!r} is not a column.", hint="Give a name, an SQL expression or a Column.", where=user_line()
-    )
+    raise ArgumentError(f"{given!r} is not a column.", hint="Give a name, an SQL expression or a Column.")
 
 
 @dataclass(frozen=True)
@@ -535,8 +525,6 @@ def _checked_offset(function: str, offset: Any) -> int:
     number = whole(offset)
     if number is None:
         raise ArgumentError(
-            f"{function}(offset={offset!r}) is not a number of rows.",
-            hint="Give a whole number, such as 1.",
-            where=user_line(),
+            f"{function}(offset={offset!r}) is not a number of rows.", hint="Give a whole number, such as 1."
         )
     return number

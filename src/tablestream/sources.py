@@ -142,7 +142,6 @@ def table(
             "sequence_by= cannot be combined with history= or reorder=, which go by time.",
             hint="Use one of them.",
             operator=checked_name(name) or "table",
-            where=user_line(),
         )
     source, sequence = source_of(
         df,
@@ -269,7 +268,6 @@ def _check_bootstrap(bootstrap: DataFrame | None, reorder: str | timedelta | Non
             "bootstrap= cannot be combined with reorder=, which would hold its rows back.",
             hint="Omit one of them; history= keeps versions in the order of their times without reorder=.",
             operator=checked_name(name) or "table",
-            where=user_line(),
         )
 
 
@@ -367,7 +365,6 @@ def source_of(
             f"A {kind} needs a streaming DataFrame, not a {type(df).__name__}.",
             hint="Read one with spark.readStream, or with tablestream.from_files.",
             operator=shown,
-            where=where,
         )
 
     def chosen(given: ColumnLike | Sequence[ColumnLike]) -> tuple[Column | Plain, ...]:
@@ -379,15 +376,10 @@ def source_of(
     use_driver_python(df.sparkSession)
     keys = chosen([] if key is None else key)
     if not (keys or records):
-        raise ArgumentError(
-            "A table needs a key.", hint="Give key= at least one column.", operator=shown, where=where
-        )
+        raise ArgumentError("A table needs a key.", hint="Give key= at least one column.", operator=shown)
     if columns is not None and except_columns is not None:
         raise ArgumentError(
-            "columns= and except_columns= exclude each other.",
-            hint="Give only one.",
-            operator=shown,
-            where=where,
+            "columns= and except_columns= exclude each other.", hint="Give only one.", operator=shown
         )
     spec = SourceSpec(
         name=shown,
@@ -397,7 +389,7 @@ def source_of(
         deletes=column(apply_as_deletes),
         deletes_sql=sql_text(apply_as_deletes),
         columns=None if columns is None else chosen(columns),
-        except_columns=_names([] if except_columns is None else except_columns, shown, where),
+        except_columns=_names([] if except_columns is None else except_columns, shown),
         order_by=column(order_by),
         records=records,
         sequence_by=column(sequence_by),
@@ -410,7 +402,7 @@ def source_of(
     return _deduplicated(source) if given.deduplicates else source, sequence
 
 
-def _names(given: str | Sequence[str], operator: str, where: str) -> tuple[str, ...]:
+def _names(given: str | Sequence[str], operator: str) -> tuple[str, ...]:
     """One name or several."""
     given_names = listed(given)
     for one in given_names:
@@ -419,6 +411,5 @@ def _names(given: str | Sequence[str], operator: str, where: str) -> tuple[str, 
                 f"except_columns takes column names, and {one!r} is not a name.",
                 hint="Give the names as strings.",
                 operator=operator,
-                where=where,
             )
     return tuple(given_names)

@@ -346,7 +346,7 @@ class Stream(Relation):
         Kafka Streams ``KStream.groupByKey``.
         """
         where = user_line()
-        self._check_keyed("group_by_key", where)
+        self._check_keyed("group_by_key")
         return GroupedStream(
             self._grouping(self.key_columns, value, where), lambda node: Table(node, self._spark)
         )
@@ -372,7 +372,7 @@ class Stream(Relation):
         Kafka Streams ``KStream.toTable``.
         """
         where = user_line()
-        self._check_keyed("to_table", where)
+        self._check_keyed("to_table")
         shown = checked_name(name) or f"{self.name}_table"
         base = base_of(self._node)
         frame = base.frame if isinstance(base, Source) and base.key == self._node.key else None
@@ -383,13 +383,12 @@ class Stream(Relation):
         )
         return Table(versioned(table, history), self._spark)
 
-    def _check_keyed(self, method: str, where: str) -> None:
+    def _check_keyed(self, method: str) -> None:
         if not self.key_columns:
             raise ArgumentError(
                 f"{method}() needs a key, and the records have none.",
                 hint="Give stream(...) a key=, or call select_key first.",
                 operator=self.name,
-                where=where,
             )
 
     # Results

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from pyspark.sql import Column
 
-from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
 
 
@@ -31,7 +30,6 @@ def check_session(given: Any) -> None:
         raise ArgumentError(
             f"spark={given!r} is not a Spark session.",
             hint="Give the session, as SparkSession.builder.getOrCreate() returns it.",
-            where=user_line(),
         )
 
 
@@ -40,15 +38,11 @@ def check_mapping(given: Any, argument: str) -> None:
     hint = f'Write it as in {argument}={{"name": "value"}}.'
     if given is not None and not isinstance(given, Mapping):
         raise ArgumentError(
-            f"{argument}= is a {type(given).__name__}, not a mapping from names to values.",
-            hint=hint,
-            where=user_line(),
+            f"{argument}= is a {type(given).__name__}, not a mapping from names to values.", hint=hint
         )
     for one in given or ():
         if not isinstance(one, str):
-            raise ArgumentError(
-                f"{argument}= has a name that is no string: {one!r}.", hint=hint, where=user_line()
-            )
+            raise ArgumentError(f"{argument}= has a name that is no string: {one!r}.", hint=hint)
 
 
 def whole(given: Any) -> int | None:
@@ -64,18 +58,14 @@ def is_flag(given: Any) -> bool:
 def flag(given: Any, argument: str) -> bool:
     """True or False; raise for anything else."""
     if not is_flag(given):
-        raise ArgumentError(
-            f"{argument}={given!r} is neither True nor False.", hint="Give True or False.", where=user_line()
-        )
+        raise ArgumentError(f"{argument}={given!r} is neither True nor False.", hint="Give True or False.")
     return bool(given)
 
 
 def check_string(given: Any, argument: str, wanted: str) -> None:
     """Raise unless it is a string that is not blank; `wanted` says what it stands for, as in "the name of a topic"."""
     if not isinstance(given, str) or not given.strip():
-        raise ArgumentError(
-            f"{argument}={given!r} is not {wanted}.", hint=f"Give {wanted}, as a string.", where=user_line()
-        )
+        raise ArgumentError(f"{argument}={given!r} is not {wanted}.", hint=f"Give {wanted}, as a string.")
 
 
 def checked_count(given: Any, argument: str) -> int | None:
@@ -85,7 +75,6 @@ def checked_count(given: Any, argument: str) -> int | None:
         raise ArgumentError(
             f"{argument}={given!r} is not a whole number of at least one.",
             hint=f"Give at least 1, or omit {argument}=.",
-            where=user_line(),
         )
     return number
 
@@ -93,13 +82,11 @@ def checked_count(given: Any, argument: str) -> int | None:
 def check_text(given: str, what: str) -> None:
     """Raise if a text has a character that no name of a file or a topic can have."""
     if "\0" in given:
-        raise ArgumentError(
-            f"{what} {given!r} has the character U+0000.", hint="Leave it out.", where=user_line()
-        )
+        raise ArgumentError(f"{what} {given!r} has the character U+0000.", hint="Leave it out.")
 
 
 def check_function(
-    given: Any, argument: str, *counts: int, hint: str, operator: str = "", where: str = ""
+    given: Any, argument: str, *counts: int, hint: str, operator: str = "", where: str | None = None
 ) -> None:
     """Raise unless it can be called with one of some numbers of arguments.
 
@@ -116,7 +103,7 @@ def check_function(
         return
     else:
         found = f"{argument}= is a function of other arguments, {signature(given)}"
-    raise ArgumentError(f"{found}: {expected}.", hint=hint, operator=operator, where=where or user_line())
+    raise ArgumentError(f"{found}: {expected}.", hint=hint, operator=operator, where=where)
 
 
 def takes(given: Any, count: int) -> bool:

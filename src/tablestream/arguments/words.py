@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any, TypeVar, cast
 
 from tablestream.arguments.place import Place
-from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
 
 _MICROSECOND_NS = 1000
@@ -17,17 +16,11 @@ _MICROSECOND_NS = 1000
 def checked_name(name: Any) -> str | None:
     """Raise if a name is empty or not a string."""
     if name is not None and not isinstance(name, str):
-        raise ArgumentError(
-            f"name={name!r} is not a name.", hint="Omit name=, or give a string.", where=user_line()
-        )
+        raise ArgumentError(f"name={name!r} is not a name.", hint="Omit name=, or give a string.")
     if name is not None and not name.strip():
-        raise ArgumentError(
-            "A name cannot be empty.", hint="Omit name=, or give a string.", where=user_line()
-        )
+        raise ArgumentError("A name cannot be empty.", hint="Omit name=, or give a string.")
     if name is not None and "${" in name:
-        raise ArgumentError(
-            f"name={name!r} has ${{, which Spark replaces in SQL.", hint="Leave it out.", where=user_line()
-        )
+        raise ArgumentError(f"name={name!r} has ${{, which Spark replaces in SQL.", hint="Leave it out.")
     return name
 
 
@@ -70,7 +63,6 @@ def check_known(argument: str, given: object, words: Sequence[object], operator:
             f"{argument}={given!r} is not known.",
             hint=f"One of {', '.join(map(repr, words))}.",
             operator=operator,
-            where=user_line(),
         )
 
 

@@ -17,7 +17,6 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.base.calling import user_line
 from tablestream.connectors.json_text import json_options
 from tablestream.connectors.texts import Texts, Unit, Units, checked_units
 from tablestream.errors import ArgumentError, RecordEncodingError
@@ -106,21 +105,18 @@ class Plain:
                 f"'{self.kind}' is one column, and the {part} of topic '{topic}' has {len(columns)}"
                 f" ({', '.join(columns.names)}).",
                 hint=f'Give {part}="json", or keep only one with select(...).',
-                where=user_line(),
             )
         (one,) = columns
         if self.kind == "binary" and not isinstance(one.dataType, T.BinaryType | T.StringType):
             raise ArgumentError(
                 f"The column '{one.name}' has type {one.dataType.simpleString()}, not bytes.",
                 hint=f'Give {part}="string" or {part}="json".',
-                where=user_line(),
             )
         if part == "key" and self.kind == "string" and isinstance(one.dataType, _SHARE_TEXTS):
             raise ArgumentError(
                 f"The column '{one.name}' has type {one.dataType.simpleString()}, and two values may have the same"
                 f" text: they would become one key of topic '{topic}'.",
                 hint='Give key="json", or turn it into a string with select(...).',
-                where=user_line(),
             )
         return one
 
@@ -138,7 +134,6 @@ class Json:
             raise ArgumentError(
                 f'{part}="json" does not say which columns a record has.',
                 hint=f"Give {part}= the schema, as in 'ticker string, price double'.",
-                where=user_line(),
             )
         schema = self.schema
         texts = Texts(schema, "json", self.units)
@@ -212,7 +207,6 @@ def as_format(given: Format | T.StructType | str, part: Part, *, reads: bool) ->
     raise ArgumentError(
         f"{part}={given!r} is not a record format.",
         hint=f"Give {ways} or tablestream.confluent_avro(...); JSON as in 'ticker string, price double'.",
-        where=user_line(),
     )
 
 

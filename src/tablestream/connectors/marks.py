@@ -32,7 +32,6 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args, runtime_checkable
 
-from tablestream.base.calling import user_line
 from tablestream.connectors.sink import KeyedSink, Sink
 from tablestream.errors import ArgumentError, TargetError
 
@@ -315,9 +314,7 @@ def checked_on_mismatch(given: Any) -> OnMismatch:
     """
     if given not in get_args(OnMismatch):
         raise ArgumentError(
-            f"There is no on_mismatch={given!r}.",
-            hint="Choose 'refuse', 'rebuild' or 'accept'.",
-            where=user_line(),
+            f"There is no on_mismatch={given!r}.", hint="Choose 'refuse', 'rebuild' or 'accept'."
         )
     chosen: OnMismatch = given
     return chosen

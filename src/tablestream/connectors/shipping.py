@@ -20,7 +20,6 @@ from weakref import WeakSet
 
 from pyspark.sql import SparkSession
 
-from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
 
 #: Whether to ship the package: "no" if the executors have it, or Spark accepts no files.
@@ -41,9 +40,7 @@ def ship(spark: SparkSession) -> None:
     """
     wanted = os.environ.get(SHIP, "yes")
     if wanted not in {"yes", "no"}:
-        raise ArgumentError(
-            f"{SHIP} is {wanted!r}.", hint="Set it to 'yes' or 'no', or unset it.", where=user_line()
-        )
+        raise ArgumentError(f"{SHIP} is {wanted!r}.", hint="Set it to 'yes' or 'no', or unset it.")
     if wanted == "no" or spark in _shipped or not has_context(spark) or is_local(spark):
         return
     directory = Path(__file__).parent.parent

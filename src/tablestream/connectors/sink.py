@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 from tablestream.arguments.kinds import check_text
-from tablestream.base.calling import user_line
 from tablestream.base.redaction import holds_secret
 from tablestream.connectors.place import Place
 from tablestream.errors import ArgumentError
@@ -272,15 +271,14 @@ def checked_path(path: str | os.PathLike[str], what: str) -> str:
     """
     given: object = path
     if not isinstance(given, str | os.PathLike):
-        raise ArgumentError(f"The path of {what} is no path: {given!r}.", hint=_DIRECTORY, where=user_line())
+        raise ArgumentError(f"The path of {what} is no path: {given!r}.", hint=_DIRECTORY)
     text = os.fsdecode(path)
     if not text:
-        raise ArgumentError(f"The path of {what} is empty.", hint=_DIRECTORY, where=user_line())
+        raise ArgumentError(f"The path of {what} is empty.", hint=_DIRECTORY)
     check_text(text, f"The path of {what}")
     if holds_secret(text):
         raise ArgumentError(
             f"The path of {what} is a URL that contains a secret, which plans, logs and checkpoints would show.",
             hint="Put the secret into Hadoop's settings, such as spark.hadoop.fs.s3a.secret.key.",
-            where=user_line(),
         )
     return str(Place.of(text))

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, IllegalArgumentException
 
-from tablestream.base.calling import user_line
 from tablestream.connectors.place import Place
 from tablestream.connectors.shipping import has_context, is_local
 from tablestream.errors import ArgumentError, MalformedRecordError
@@ -119,11 +118,7 @@ def check_writable(spark: SparkSession, path: str, what: str) -> None:
     """
     found = _seen(spark, path, _obstacle)
     if found:
-        raise ArgumentError(
-            f"{what}: {found}.",
-            hint="Give a directory that Spark can create and write.",
-            where=user_line(),
-        )
+        raise ArgumentError(f"{what}: {found}.", hint="Give a directory that Spark can create and write.")
 
 
 def check_no_file(spark: SparkSession, path: str, what: str) -> None:
@@ -140,7 +135,6 @@ def check_no_file(spark: SparkSession, path: str, what: str) -> None:
         raise ArgumentError(
             f"{what} reads a directory, and {path} is a file.",
             hint=f"Give its directory: {posixpath.dirname(path) or '.'}.",
-            where=user_line(),
         )
 
 
@@ -156,7 +150,6 @@ def check_no_signs(spark: SparkSession, path: str) -> None:
         raise ArgumentError(
             f"{path} is a directory, and Spark reads the directories that match its name as a pattern.",
             hint=f"Put a backslash before each sign of a pattern: {no_pattern(path)}",
-            where=user_line(),
         )
 
 
@@ -173,7 +166,6 @@ def check_no_empty(spark: SparkSession, path: str) -> None:
         raise ArgumentError(
             f"The file {found} is empty, so it is no Parquet file. Spark would pass over it, even when it is complete.",
             hint="Delete it, or move the complete file in its place.",
-            where=user_line(),
         )
 
 

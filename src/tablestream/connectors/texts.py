@@ -33,7 +33,6 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
 from tablestream.operators.calendar import FIRST_US, LAST_US
 
@@ -82,14 +81,12 @@ def checked_units(times: Any, columns: T.StructType) -> dict[str, Unit]:
         raise ArgumentError(
             f"times= is for columns with timestamps or dates, and {wrong[0]!r} has none.",
             hint=f"Columns with times: {', '.join(timed) or 'none'}.",
-            where=user_line(),
         )
     unknown = [unit for unit in named.values() if unit not in get_args(Unit)]
     if unknown:
         raise ArgumentError(
             f"times={unknown[0]!r} is not one of {', '.join(get_args(Unit))}.",
             hint='Give the unit of the numbers, as in times="milliseconds" or times={"at": "milliseconds"}.',
-            where=user_line(),
         )
     return named
 

@@ -19,7 +19,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tablestream.base.calling import user_line
 from tablestream.connectors.shipping import has_context, is_local, ship
 from tablestream.errors import SessionSettingError
 
@@ -59,7 +58,6 @@ def prepare_workers(spark: SparkSession) -> None:
         raise SessionSettingError(
             f"{lack}, and the driver's is {sys.executable} (Python {_version()}).",
             hint=_remedy(spark, can_install=can_install),
-            where=user_line(),
         )
     _checked.add(spark)
 

@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tablestream.arguments.kinds import flag
-from tablestream.base.calling import user_line
 from tablestream.connectors.delta.change_feed import CHANGE_FEED, TIMESTAMP, TYPE, VERSION, of_feed
 from tablestream.errors import ArgumentError
 from tablestream.handles.relation import versioned
@@ -77,7 +76,6 @@ def from_change_feed(
     >>> feed = spark.readStream.option("readChangeFeed", "true").table("orders")  # doctest: +SKIP
     >>> orders = ts.from_change_feed(feed, key="id")  # doctest: +SKIP
     """
-    where = user_line()
     given: Any = df
     names = given.columns if isinstance(given, DataFrame) else []
     missing = [one for one in (TYPE, VERSION, TIMESTAMP) if one not in names]
@@ -86,7 +84,6 @@ def from_change_feed(
             f"The frame is no change feed: it has no column {', '.join(missing)}.",
             hint="Read a Delta table with spark.readStream.option('readChangeFeed', 'true').",
             operator=name or "change feed",
-            where=where,
         )
     order = F.col(CHANGE_FEED)["order"]
     frame = of_feed(df, check_preimages=flag(check_preimages, "check_preimages"))

@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from tablestream.arguments.kinds import check_string, check_text, flag, is_flag, is_session, listed
 from tablestream.arguments.place import Place
 from tablestream.arguments.words import check_known, checked_length
-from tablestream.base.calling import user_line, warn
+from tablestream.base.calling import warn
 from tablestream.base.extras import install_hint
 from tablestream.connectors.avro.format import confluent_avro
 from tablestream.connectors.debezium.frame import decoded, transaction_ends
@@ -24,7 +24,6 @@ from tablestream.connectors.kafka.options import checked_servers
 from tablestream.connectors.kafka.source import (
     Offsets,
     OnError,
-    check_on_error,
     checked_offsets,
     first_records,
     raw_records,
@@ -132,13 +131,15 @@ def from_debezium(
     >>> shop = ts.from_debezium(spark, "shop", bootstrap_servers="localhost:9092")  # doctest: +SKIP
     >>> orders = shop.table("public.orders", key="id", columns="id bigint, total decimal(12,2)")  # doctest: +SKIP
     """
-    where = user_line()
-    _check_source(source, bootstrap_servers, where)
+    _check_source(source, bootstrap_servers)
     _check_words(prefix, "prefix", "the connector's topic.prefix")
     starting_offsets = checked_offsets(starting_offsets)
-    check_on_error(on_error, where)
+    check_known("on_error", on_error, get_args(OnError))
     check_known("schema_number_bytes", schema_number_bytes, (4, 8))
-    _check_package(where)
+    if find_spec("msgspec") is None:
+        raise ArgumentError(
+            "from_debezium needs the package msgspec, which is not installed.", hint=install_hint("debezium")
+        )
     settings: dict[str, Any] = {
         "avro": None if registry is None else _avro(registry, schema_number_bytes),
         "decimals": decimals,
@@ -156,14 +157,12 @@ def from_debezium(
         raise ArgumentError(
             "A record that is dropped is missing from its transaction, which would be waited for for ever.",
             hint="Give transaction_timeout= a time, or on_error='fail'.",
-            where=where,
         )
     if isinstance(starting_offsets, Mapping) and topic not in starting_offsets:
         raise ArgumentError(
             f"starting_offsets= does not name '{topic}': the ends of transactions before the tables' offsets would be"
             " waited for.",
             hint="Give the offsets of the transaction topic, too.",
-            where=where,
         )
     return replace(topics, _transactions=topics._ends(topic, transaction_timeout))  # noqa: SLF001
 
@@ -246,7 +245,6 @@ class Debezium:
         UnsupportedTypeError
             A column has a type that records of Debezium cannot have.
         """
-        where = user_line()
         _check_words(name, "name", "the name of a table")
         if topic:
             _check_words(topic, "topic", "the name of a topic")
@@ -255,9 +253,9 @@ class Debezium:
         check_known("snapshots", snapshots, get_args(Snapshots), name)
         left_out = _names(except_columns, "except_columns")
         if key is None and columns is None:
-            found = self._inferred(name, topic, left_out, where)
+            found = self._inferred(name, topic, left_out)
         else:
-            found = _columns(name, key or (), columns or "", where)
+            found = _columns(name, key or (), columns or "")
         decoder = _decoder(
             found,
             self._settings,
@@ -284,7 +282,7 @@ class Debezium:
         )
         return Table(versioned(table, history), frame.sparkSession)
 
-    def _inferred(self, name: str, topic: str, left_out: tuple[str, ...], where: str) -> Columns:
+    def _inferred(self, name: str, topic: str, left_out: tuple[str, ...]) -> Columns:
         """The columns of the first record of a topic that has a schema."""
         from tablestream.connectors.debezium.added import absent
         from tablestream.connectors.debezium.inference import infer
@@ -294,7 +292,6 @@ class Debezium:
                 "A DataFrame's records cannot be looked at before the query runs.",
                 hint="Give key= and columns=.",
                 operator=name,
-                where=where,
             )
         first = first_records(self._source, topic, str(self._servers), self._options, "from_debezium")
         for record in first:
@@ -311,7 +308,6 @@ class Debezium:
             f"None of the first {len(first)} records of topic '{topic}' has a key and a row with their schemas.",
             hint="Give key= and columns=, or let the converter write schemas (schemas.enable=true, or Avro).",
             operator=name,
-            where=where,
         )
 
     def _ends(self, topic: str, timeout: str | timedelta | None) -> Transactions:
@@ -352,44 +348,42 @@ class Debezium:
         return frame.withColumns(missing) if missing else frame
 
 
-def _check_source(source: Any, servers: str | None, where: str) -> None:
+def _check_source(source: Any, servers: str | None) -> None:
     """Refuse what is neither a session with servers nor a frame of records."""
     if isinstance(source, DataFrame):
-        _check_frame(source, servers, where)
+        _check_frame(source, servers)
     elif not is_session(source):
         raise ArgumentError(
             f"source={source!r} is neither a session nor a DataFrame.",
             hint="Give the session, to read the topics from Kafka, or a streaming DataFrame that has their records.",
-            where=where,
         )
     elif servers is None:
         raise ArgumentError(
-            "bootstrap_servers= is missing.", hint="Give Kafka's addresses, such as 'host:9092'.", where=where
+            "bootstrap_servers= is missing.", hint="Give Kafka's addresses, such as 'host:9092'."
         )
     else:
         checked_servers(servers)
 
 
-def _check_frame(frame: DataFrame, servers: str | None, where: str) -> None:
+def _check_frame(frame: DataFrame, servers: str | None) -> None:
     """Refuse a frame without the columns of records, and servers beside it."""
     missing = [name for name in _RECORDS if name not in frame.columns]
     if missing:
         raise ArgumentError(
             f"The frame has no column {', '.join(missing)}.",
             hint="Give the columns of Spark's Kafka source: key, value, topic, partition, offset.",
-            where=where,
         )
     if servers is not None:
         raise ArgumentError(
-            "bootstrap_servers= is for a session, and a DataFrame was given.", hint="Omit it.", where=where
+            "bootstrap_servers= is for a session, and a DataFrame was given.", hint="Omit it."
         )
 
 
-def _columns(name: str, key: str | Sequence[str], columns: str | T.StructType, where: str) -> Columns:
+def _columns(name: str, key: str | Sequence[str], columns: str | T.StructType) -> Columns:
     """The columns of key and value."""
     from tablestream.connectors.debezium.columns import Columns
 
-    schema = _parsed(name, columns, where)
+    schema = _parsed(name, columns)
     keys = [str(one) for one in listed(key)]
     if not keys:
         raise ArgumentError(
@@ -397,7 +391,6 @@ def _columns(name: str, key: str | Sequence[str], columns: str | T.StructType, w
             hint="Give key= the columns of the table's primary key. For a table without one, name unique"
             " columns in the connector's message.key.columns, set its REPLICA IDENTITY to FULL, and give them here.",
             operator=name,
-            where=where,
         )
     missing = [one for one in keys if one not in schema.names]
     if missing:
@@ -405,13 +398,12 @@ def _columns(name: str, key: str | Sequence[str], columns: str | T.StructType, w
             f"The key {', '.join(missing)} is not among the columns {', '.join(schema.names)}.",
             hint="Give key= the columns of the table's primary key, and columns= all columns.",
             operator=name,
-            where=where,
         )
     value = [one for one in schema if one.name not in keys]
     return Columns(T.StructType([schema[one] for one in keys]), T.StructType(value))
 
 
-def _parsed(name: str, columns: str | T.StructType, where: str) -> T.StructType:
+def _parsed(name: str, columns: str | T.StructType) -> T.StructType:
     """The columns, if they are a struct."""
     try:
         schema = T.StructType.fromDDL(columns) if isinstance(columns, str) else columns
@@ -423,18 +415,7 @@ def _parsed(name: str, columns: str | T.StructType, where: str) -> T.StructType:
         f"columns={columns!r} are no columns with types.",
         hint="Write them as in 'id bigint, name string'.",
         operator=name,
-        where=where,
     )
-
-
-def _check_package(where: str) -> None:
-    """Refuse an environment without the extra."""
-    if find_spec("msgspec") is None:
-        raise ArgumentError(
-            "from_debezium needs the package msgspec, which is not installed.",
-            hint=install_hint("debezium"),
-            where=where,
-        )
 
 
 def _avro(registry: str | Mapping[str, Any], number_bytes: Literal[4, 8]) -> AvroReader:
@@ -450,9 +431,7 @@ def _names(given: Any, argument: str) -> tuple[str, ...]:
     for one in names:
         if not isinstance(one, str):
             raise ArgumentError(
-                f"{argument}= takes names, and {one!r} is not a name.",
-                hint="Give the names as strings.",
-                where=user_line(),
+                f"{argument}= takes names, and {one!r} is not a name.", hint="Give the names as strings."
             )
     return tuple(names)
 

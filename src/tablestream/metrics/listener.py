@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
 from tablestream.metrics.query_metrics import MetricsReader, QueryMetrics
 
@@ -57,7 +56,6 @@ class MetricsListener(StreamingQueryListener):
             raise ArgumentError(
                 f"export={export!r} is not callable.",
                 hint="Give a function that takes a QueryMetrics, or an OpenTelemetryExporter.",
-                where=user_line(),
             )
         self._export = export
         self._readers: dict[str, MetricsReader] = {}

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tablestream.base.calling import user_line
 from tablestream.base.extras import install_hint
 from tablestream.errors import ArgumentError
 
@@ -104,6 +103,5 @@ def _global_meter() -> Meter:
         raise ArgumentError(
             "An OpenTelemetryExporter needs opentelemetry-api, which is not installed.",
             hint=install_hint("opentelemetry"),
-            where=user_line(),
         ) from missing
     return get_meter("tablestream")

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
 from tablestream.metrics.query_metrics import QueryMetrics
 from tablestream.pictures.colours import BOXES, DROPPED, EDGE, LANE, TEXT
@@ -81,7 +80,6 @@ class Diagram:
             raise ArgumentError(
                 f"{os.fspath(path)} does not say in which format a diagram is to be written.",
                 hint=f"Give the file one of the suffixes {', '.join(texts)}.",
-                where=user_line(),
             )
         Path(path).write_text(text, encoding="utf-8")
 

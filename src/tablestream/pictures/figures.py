@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
 from tablestream.metrics.query_metrics import OperatorMetrics, QueryMetrics
 
@@ -58,7 +57,6 @@ class Figures:
             raise ArgumentError(
                 f"The metrics are those of another plan: only one of both has {', '.join(names)}.",
                 hint="Give tablestream.diagram(...) the outputs and the options that the query was started with.",
-                where=user_line(),
             )
 
 
@@ -76,7 +74,6 @@ def _checked(metrics: Any) -> list[QueryMetrics]:
     raise ArgumentError(
         reason,
         hint="Give the QueryMetrics of one query, as tablestream.MetricsListener(heard.append) collects them.",
-        where=user_line(),
     )
 
 

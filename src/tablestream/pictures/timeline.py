@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tablestream.base.calling import user_line
 from tablestream.base.extras import install_hint
 from tablestream.base.time_zones import in_utc, rows_of
 from tablestream.connectors.memory.sink import sortable
@@ -191,4 +190,4 @@ def _text(value: Any) -> str:
 
 
 def _refused(reason: str, hint: str) -> ArgumentError:
-    return ArgumentError(reason, hint=hint, where=user_line())
+    return ArgumentError(reason, hint=hint)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from tablestream.base.calling import user_line
 from tablestream.base.extras import install_hint
 from tablestream.errors import ArgumentError
 from tablestream.streams import Stream
@@ -55,22 +54,18 @@ def sql(query: str, /, **tables: Table | Stream | GlobalTable) -> Table | Stream
     1  | ACME   | 31.5  | upsert       | 1970-01-01 00:00:00
     """
     if find_spec("sqlglot") is None:
-        raise ArgumentError("SQL needs the package sqlglot.", hint=install_hint("sql"), where=user_line())
+        raise ArgumentError("SQL needs the package sqlglot.", hint=install_hint("sql"))
     from sqlglot import exp
 
     from tablestream.sql.parse import parsed
     from tablestream.sql.query import from_select
 
     if not isinstance(query, str):
-        raise ArgumentError(f"{query!r} is not a query.", hint="Write it as a text.", where=user_line())
+        raise ArgumentError(f"{query!r} is not a query.", hint="Write it as a text.")
     for name, one in tables.items():
         if not isinstance(one, Table | Stream):
-            raise ArgumentError(
-                f"{name}={one!r} is not a table.", hint="Create it with tablestream.table.", where=user_line()
-            )
+            raise ArgumentError(f"{name}={one!r} is not a table.", hint="Create it with tablestream.table.")
     statements = parsed(query)
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
-        raise ArgumentError(
-            "sql() takes one query.", hint="Write one SELECT, without other statements.", where=user_line()
-        )
+        raise ArgumentError("sql() takes one query.", hint="Write one SELECT, without other statements.")
     return from_select(statements[0], tables, query)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import SparkSession
 
 from tablestream.arguments.kinds import check_mapping, check_session
-from tablestream.base.calling import user_line
 from tablestream.base.extras import install_hint
 from tablestream.connectors.console.sink import to_console
 from tablestream.errors import ArgumentError
@@ -70,9 +69,7 @@ def program(path: str | os.PathLike[str], variables: Mapping[str, Any]) -> Progr
     """
     if find_spec("sqlglot") is None:
         raise ArgumentError(
-            "SQL needs the package sqlglot, which is not installed.",
-            hint=install_hint("sql"),
-            where=user_line(),
+            "SQL needs the package sqlglot, which is not installed.", hint=install_hint("sql")
         )
     from tablestream.sql.program import read_program
 

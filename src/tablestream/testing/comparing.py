@@ -10,7 +10,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
 from tablestream.spark.row_frames import frame_of_table
 from tablestream.testing.notation import Cells, cell, shown
@@ -83,7 +82,6 @@ def _checked(actual: object) -> DataFrame:
     raise ArgumentError(
         f"A {type(actual).__name__} cannot be compared.",
         hint="Give what a Driver returned, or a batch DataFrame.",
-        where=user_line(),
     )
 
 
@@ -116,7 +114,6 @@ def _of_rows(found: Rows, expected: Rows) -> tuple[list[str], list[Cells]]:
         raise ArgumentError(
             f"The rows that were found have no column {', '.join(others)}.",
             hint=f"They have {', '.join(found.columns)}.",
-            where=user_line(),
         )
     return expected.columns, list(expected.cells)
 

@@ -177,7 +177,6 @@ class Driver:
             raise ArgumentError(
                 f"The topology has no source {source!r}.",
                 hint=f"Sources are: {', '.join(self._sources)}. name= of ts.table and ts.stream names them.",
-                where=user_line(),
             )
         self._sources[source].add(rows)
 
@@ -280,9 +279,7 @@ class Driver:
         result = self._result(output)
         if result.ending.rejected or result.ending.node.is_stream:
             raise ArgumentError(
-                "The output is no table: its records are never replaced.",
-                hint="Use changes().",
-                where=user_line(),
+                "The output is no table: its records are never replaced.", hint="Use changes()."
             )
         return result.table()
 
@@ -379,9 +376,7 @@ class Driver:
             return self._results[0]
         if output not in self._names:
             raise ArgumentError(
-                f"The topology has no output {output!r}.",
-                hint=f"Outputs are: {', '.join(self._names)}.",
-                where=user_line(),
+                f"The topology has no output {output!r}.", hint=f"Outputs are: {', '.join(self._names)}."
             )
         return self._results[self._names[output]]
 
@@ -394,11 +389,10 @@ def _requested(outputs: Sequence[Any]) -> list[OutputRequest]:
             raise ArgumentError(
                 f"A {type(one).__name__} is not an output.",
                 hint="Give tables and streams, or what table.to(sink) returns.",
-                where=user_line(),
             )
         wanted.append(one if isinstance(one, OutputRequest) else one.to(to_memory("testing")))
     if not wanted:
-        raise ArgumentError("A driver needs an output.", hint="Give it a table.", where=user_line())
+        raise ArgumentError("A driver needs an output.", hint="Give it a table.")
     _check_together(wanted)
     return wanted
 
@@ -410,7 +404,6 @@ def _check_together(wanted: Sequence[OutputRequest]) -> None:
         raise ArgumentError(
             f"Two of the outputs {', '.join(names)} have one name.",
             hint="Name them: table.to(sink, name=...).",
-            where=user_line(),
         )
     if any(one.spark is not wanted[0].spark for one in wanted):
         raise MixedPlanError(

@@ -12,7 +12,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.arguments.words import check_known
-from tablestream.base.calling import user_line
 from tablestream.connectors.kafka.source import KAFKA, kafka_origin
 from tablestream.connectors.source import with_origin
 from tablestream.errors import ArgumentError
@@ -60,9 +59,7 @@ def frame(spark: SparkSession, schema: T.StructType | str, *, like: Like = "file
         declared = spark.readStream.schema(schema).format("parquet").load(_nothing().name)
     except PySparkException as error:
         raise ArgumentError(
-            f"The schema {schema!r} cannot be parsed.",
-            hint="Write it as in 'ticker string, price double'.",
-            where=user_line(),
+            f"The schema {schema!r} cannot be parsed.", hint="Write it as in 'ticker string, price double'."
         ) from error
     if like == "files":
         return declared

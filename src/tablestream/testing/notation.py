@@ -16,7 +16,6 @@ import json
 import re
 from collections.abc import Sequence
 
-from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
 
 Cells = tuple[str | None, ...]
@@ -46,7 +45,6 @@ def parsed(text: str) -> tuple[tuple[str, ...], list[Cells]]:
         raise ArgumentError(
             "The text table has no header.",
             hint="Write the columns in its first line, as in 'ticker | price'.",
-            where=user_line(),
         )
     if lines[0].startswith("|") and lines[0].endswith("|"):
         lines = [line.removeprefix("|").removesuffix("|") for line in lines]
@@ -57,7 +55,6 @@ def parsed(text: str) -> tuple[tuple[str, ...], list[Cells]]:
             raise ArgumentError(
                 f"A row has {len(row)} cells, and the table has {len(names)} columns: {line!r}",
                 hint='Separate cells by |, and write a text with | in quotes, as in "a | b".',
-                where=user_line(),
             )
     return names, rows
 
@@ -114,7 +111,6 @@ def _read(text: str) -> str | None:
             raise ArgumentError(
                 f"The cell {text} begins with a quote and is not a text as in JSON.",
                 hint='Write quotes inside as \\", as in "say \\"yes\\"".',
-                where=user_line(),
             ) from problem
         return str(value)
     return text

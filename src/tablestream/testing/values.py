@@ -13,7 +13,6 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.base.calling import user_line
 from tablestream.base.data_text import data_text
 from tablestream.base.type_parts import within
 from tablestream.connectors.json_text import json_read_options, json_sql
@@ -70,7 +69,6 @@ def named(given: GivenRows, columns: Sequence[str]) -> tuple[tuple[str, ...], li
             raise ArgumentError(
                 f"{data_text(one)} is not a row of the columns {', '.join(columns)}.",
                 hint="Give a text table, or only mappings, or only tuples with a value for each column.",
-                where=user_line(),
             )
     return tuple(columns), [tuple(one) for one in rows]
 
@@ -119,7 +117,6 @@ def _evaluated(
         raise ArgumentError(
             f"A value does not fit its column: {(str(error) or columns).splitlines()[0]}",
             hint="Give values of Python's types for the column, or texts in all rows, which are cast.",
-            where=user_line(),
         ) from error
     found = [
         value_of(f"c{at}", kind) if is_text else F.expr(f"c{at}")
@@ -147,9 +144,7 @@ def _kinds(spark: SparkSession, schema: T.StructType, names: Sequence[str]) -> l
     if unknown or twice:
         what = f"no column {', '.join(map(repr, unknown))}" if unknown else "no two columns of one name"
         raise ArgumentError(
-            f"The rows have {what}.",
-            hint=f"Columns are: {', '.join(one.name for one in schema)}.",
-            where=user_line(),
+            f"The rows have {what}.", hint=f"Columns are: {', '.join(one.name for one in schema)}."
         )
     return [known[fold(name)] for name in names]
 
@@ -167,7 +162,6 @@ def _check_texts(names: Sequence[str], kinds: Sequence[T.DataType], texts: Seque
             raise ArgumentError(
                 f"The column {name} is a {kind.simpleString()}, which has no text: keys in JSON are strings.",
                 hint="Give its values as Python's dictionaries.",
-                where=user_line(),
             )
 
 
@@ -185,7 +179,6 @@ def _check_casts(read: pa.Table, names: Sequence[str], kinds: Sequence[T.DataTyp
             raise ArgumentError(
                 f"{data_text(texts[broken].as_py())} is not a {kind.simpleString()}, the type of the column {name}.",
                 hint="Write it as Spark's cast from a text reads it.",
-                where=user_line(),
             )
 
 

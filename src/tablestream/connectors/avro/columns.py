@@ -18,7 +18,6 @@ from collections.abc import Iterator
 
 from pyspark.sql import types as T
 
-from tablestream.base.calling import user_line
 from tablestream.base.type_lattice import holds, misfits
 from tablestream.connectors.avro.schema import AvroSchema, columns_of, fields_of
 from tablestream.connectors.formats import Part
@@ -38,7 +37,6 @@ def check_columns(schema: AvroSchema, part: Part, topic: str, columns: T.StructT
         raise ArgumentError(
             f"The Avro schema for the {part} of topic '{topic}' has {', '.join(wrong)}.",
             hint="Make the columns those of the schema with select(...), or change the schema.",
-            where=user_line(),
         )
 
 

@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.arguments.kinds import check_mapping, flag
-from tablestream.base.calling import user_line
 from tablestream.base.extras import install_hint
 from tablestream.connectors.avro.codec import MAGIC, AvroEncoder, ConfluentAvro, PlainAvro, decoded
 from tablestream.connectors.avro.columns import check_columns
@@ -57,7 +56,6 @@ class ConfluentAvroFormat:
             raise ArgumentError(
                 f"Several topics have several {part} schemas, one subject each.",
                 hint="Give confluent_avro(...) a schema= to read all records with, or a subject=.",
-                where=user_line(),
             )
         schema = self.schema or self.registry.latest(self._subject(part, topics[0]))[1]
         return _decoder(ConfluentAvro(self.registry, schema), schema, part)
@@ -165,9 +163,7 @@ def confluent_avro(
     if find_spec("confluent_kafka") is None:
         raise _missing("confluent-kafka", "registry")
     if subject is not None and not isinstance(subject, str):
-        raise ArgumentError(
-            f"subject={subject!r} is not a name.", hint="Omit subject=, or give a string.", where=user_line()
-        )
+        raise ArgumentError(f"subject={subject!r} is not a name.", hint="Omit subject=, or give a string.")
     settings = _settings(registry)
     given = None if schema is None else AvroSchema.of(schema)
     return ConfluentAvroFormat(Registry(settings), given, subject, flag(register, "register"))
@@ -179,9 +175,7 @@ def _settings(registry: Any) -> str:
         return json.dumps({"url": registry})
     if not isinstance(registry, Mapping):
         raise ArgumentError(
-            f"registry= is a {type(registry).__name__}, neither a URL nor settings.",
-            hint=_REGISTRY,
-            where=user_line(),
+            f"registry= is a {type(registry).__name__}, neither a URL nor settings.", hint=_REGISTRY
         )
     check_mapping(registry, "registry")
     try:
@@ -190,7 +184,6 @@ def _settings(registry: Any) -> str:
         raise ArgumentError(
             "registry= has a setting that cannot be sent to Spark's workers: neither a text nor a number.",
             hint=_REGISTRY,
-            where=user_line(),
         ) from None
 
 
@@ -200,11 +193,7 @@ def _check_package() -> None:
 
 
 def _missing(package: str, extra: str) -> ArgumentError:
-    return ArgumentError(
-        f"This format needs the package {package}.",
-        hint=install_hint(extra),
-        where=user_line(),
-    )
+    return ArgumentError(f"This format needs the package {package}.", hint=install_hint(extra))
 
 
 def _decoder(decode: Callable[[bytes], Any], schema: AvroSchema, part: Part) -> Decoder:

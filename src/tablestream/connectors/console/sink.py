@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TextIO, cast
 import numpy as np
 
 from tablestream.arguments.kinds import whole
-from tablestream.base.calling import user_line
 from tablestream.base.data_text import visible, visible_lines
 from tablestream.connectors.shipping import has_context
 from tablestream.connectors.sink import ORDER, KeyedSink
@@ -199,9 +198,7 @@ def _checked_rows(n_rows: Any) -> int:
     number = whole(n_rows)
     if number is None or number < 1:
         raise ArgumentError(
-            f"n_rows={n_rows!r} is no number of changes.",
-            hint="Give a whole number of at least 1.",
-            where=user_line(),
+            f"n_rows={n_rows!r} is no number of changes.", hint="Give a whole number of at least 1."
         )
     return number
 
@@ -212,6 +209,5 @@ def _checked_truncate(truncate: Any) -> bool | int:
         raise ArgumentError(
             f"truncate={truncate!r} is neither a bool nor a number of characters.",
             hint="Give False for whole values, or the number of characters.",
-            where=user_line(),
         )
     return number

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from pyspark.sql import types as T
 
-from tablestream.base.calling import user_line
 from tablestream.connectors.debezium.avro import AvroReader
 from tablestream.connectors.debezium.columns import Columns
 from tablestream.connectors.debezium.foreign import NOT_OF_A_RECORD
@@ -58,7 +57,6 @@ def infer(
         raise ArgumentError(
             "No record has a key and a row with their schemas, so the columns are not known.",
             hint="Give the columns, or let the converter write schemas (schemas.enable=true, or Avro).",
-            where=user_line(),
         )
     key_columns = _columns(found[0], "")
     value_columns = _columns(found[1], prefix)

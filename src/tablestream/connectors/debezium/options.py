@@ -56,7 +56,6 @@ def check_modes(
         raise ArgumentError(
             f"placeholder={placeholder!r} is not hexadecimal after 'hex:'.",
             hint="Give the connector's unavailable.value.placeholder as it is.",
-            where=user_line(),
         ) from error
 
 
@@ -72,7 +71,6 @@ def check_prefix(prefix: Any) -> None:
         raise ArgumentError(
             f"field_prefix={prefix!r} does not tell the metadata of flattened records from their columns.",
             hint="Set the connector's add.fields.prefix, such as '__', and give field_prefix= the same.",
-            where=user_line(),
         )
 
 
@@ -89,13 +87,12 @@ def check_columns(
         A column is of a type that no record has.
     """
     if not columns.key.fields:
-        raise ArgumentError("The table has no key columns.", hint="Name at least one.", where=user_line())
+        raise ArgumentError("The table has no key columns.", hint="Name at least one.")
     for name in source:
         if sources.field_type(name) is None:
             raise ArgumentError(
                 f"source={name!r} is not a field of Debezium's 'source'.",
                 hint="See tablestream.connectors.debezium.source for the fields of each connector.",
-                where=user_line(),
             )
     names = [*columns.key.names, *columns.value.names, *(f"source_{name}" for name in source)]
     twice = [name for name, count in Counter(names).items() if count > 1]
@@ -103,21 +100,18 @@ def check_columns(
         raise ArgumentError(
             f"Several columns are called {', '.join(twice)}.",
             hint="Give each column once, in the key or in the value.",
-            where=user_line(),
         )
     unknown = [name for name in unchanged if name not in columns.value.names]
     if unknown:
         raise ArgumentError(
             f"unchanged= names {', '.join(unknown)}, which is no column of the value.",
             hint=f"The columns are: {', '.join(columns.value.names)}.",
-            where=user_line(),
         )
     both = [name for name in excepted if name in names]
     if both:
         raise ArgumentError(
             f"except_columns= names {', '.join(both)}, which is a column of the table.",
             hint="Leave it out of columns=, or out of except_columns=.",
-            where=user_line(),
         )
     for column in (*columns.key, *columns.value):
         _check_type(column)
@@ -137,5 +131,4 @@ def _one_of(option: str, given: Any, allowed: Iterable[str]) -> None:
         raise ArgumentError(
             f"{option}={given!r} is not one of {', '.join(allowed)}.",
             hint="Give the mode that the connector is configured with.",
-            where=user_line(),
         )

@@ -12,7 +12,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tablestream.arguments.kinds import check_mapping
-from tablestream.base.calling import user_line
 from tablestream.base.extras import install_hint
 from tablestream.connectors.delta.by_delta_rs import FEW_ROWS, RsTable
 from tablestream.connectors.delta.by_spark import SETTINGS, SparkTable, lacking, sets_up_writes
@@ -106,7 +105,6 @@ class DeltaSink(MarkingSink):
             raise ArgumentError(
                 f"delta-rs does not write to {self.path}.",
                 hint=f"{self._without_jars} Without writer=, Spark writes to {self.path}.",
-                where=user_line(),
             )
         check_writable(spark, self.path, f"The Delta table at {self.path} cannot be written")
 
@@ -120,7 +118,6 @@ class DeltaSink(MarkingSink):
             raise ArgumentError(
                 f"The output cannot be written to {self.target}: {why}.",
                 hint="Rename the column with select(...).",
-                where=user_line(),
             )
         if self.mode == "changes" and self._uri(spark) is None:
             return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tablestream.base.calling import user_line
 from tablestream.connectors.delta.by_spark import SETTINGS, lacking
 from tablestream.errors import SessionSettingError
 
@@ -31,7 +30,6 @@ def appended_rows(
         raise SessionSettingError(
             f"The session lacks Delta Lake, which reads {path}.",
             hint=f"Start Spark with --packages io.delta:delta-spark_<Spark's version>_2.13:<version> {settings}",
-            where=user_line(),
         )
     return spark.readStream.format("delta").options(**(options or {})).load(path)
 

@@ -130,7 +130,6 @@ class FileSink(MarkingSink):
                 f"The directories of {self.target} are read as a column {MICRO_BATCH}, and the changes have a column"
                 f" {taken[0]}: it would be read as their number.",
                 hint="Rename the column with select(...), or use another kind of sink.",
-                where=user_line(),
             )
         check_writable(spark, self.path, f"The directory {self.path} cannot be written")
 

@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tablestream.arguments.kinds import check_mapping, check_session, checked_count
-from tablestream.base.calling import user_line
 from tablestream.connectors.files.rows import csv_defaults, has_header, kept_types, own_rows, typed_rows
 from tablestream.connectors.sink import checked_path
 from tablestream.connectors.source import (
@@ -248,7 +247,6 @@ def _check_options(given: Mapping[str, Option]) -> None:
             "Without recursiveFileLookup, Spark takes the name of a directory such as id=7 for the column of every row"
             " in it, and reads rows twice where the name of a file has a sign of a pattern.",
             hint="Omit it. To have a directory's name as a column, take it from _metadata.file_path.",
-            where=user_line(),
         )
 
 
@@ -258,7 +256,6 @@ def _check_parquet(spark: SparkSession, path: str, times: Units) -> None:
         raise ArgumentError(
             "times= does not apply to Parquet: its times have a type.",
             hint="Omit times=. Convert a number with select(...), as in timestamp_millis(at).",
-            where=user_line(),
         )
     check_no_empty(spark, path)
 

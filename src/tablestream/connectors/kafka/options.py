@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import AnalysisException
 
 from tablestream.arguments.kinds import check_mapping
-from tablestream.base.calling import user_line
 from tablestream.connectors.source import Option
 from tablestream.errors import ArgumentError, SessionSettingError
 
@@ -57,7 +56,7 @@ def checked_options(
     for name in options:
         hint = decided.get(name.lower())
         if hint is not None:
-            raise ArgumentError(f"{caller} sets the option {name!r} itself.", hint=hint, where=user_line())
+            raise ArgumentError(f"{caller} sets the option {name!r} itself.", hint=hint)
     return options
 
 
@@ -71,7 +70,6 @@ def checked_servers(servers: Any) -> str:
         raise ArgumentError(
             "bootstrap_servers does not name a Kafka server.",
             hint="Write it as 'host:9092'; separate several with commas.",
-            where=user_line(),
         )
     return str(servers)
 
@@ -99,7 +97,6 @@ def check_hidden(spark: SparkSession, options: Mapping[str, str]) -> None:
         raise SessionSettingError(
             f"Spark would show {', '.join(shown)} in its plans and errors.",
             hint=f"Set {_OPTIONS_REGEX}={pattern}",
-            where=user_line(),
         )
 
 
@@ -111,7 +108,6 @@ def _compiled(setting: str, text: str) -> re.Pattern[str]:
         raise SessionSettingError(
             f"Cannot tell whether {setting}={text} hides this query's secrets: {error}.",
             hint="Write it so that Java and Python both accept it, with flags such as (?i) at the beginning.",
-            where=user_line(),
         ) from error
 
 
@@ -133,5 +129,4 @@ def check_connector(spark: SparkSession) -> None:
         raise SessionSettingError(
             "The session lacks Spark's Kafka connector.",
             hint=f"Start Spark with --packages {_CONNECTOR}:<Spark's version>, or with its jars in spark.jars.",
-            where=user_line(),
         ) from error

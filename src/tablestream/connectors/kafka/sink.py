@@ -12,7 +12,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.arguments.kinds import check_text
-from tablestream.base.calling import user_line
 from tablestream.connectors.formats import Encoder, Format, as_format
 from tablestream.connectors.kafka.options import (
     SERVERS,
@@ -222,9 +221,7 @@ def to_kafka(
 
 def _checked_topic(topic: Any) -> str:
     if not isinstance(topic, str) or not topic.strip():
-        raise ArgumentError(
-            f"{topic!r} does not name a topic.", hint='Give a name, as in "holdings".', where=user_line()
-        )
+        raise ArgumentError(f"{topic!r} does not name a topic.", hint='Give a name, as in "holdings".')
     check_text(topic, "The topic")
     return topic
 

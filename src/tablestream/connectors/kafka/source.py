@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.arguments.kinds import check_session, check_text, is_flag, listed, whole
-from tablestream.base.calling import user_line
+from tablestream.arguments.words import check_known
 from tablestream.connectors.formats import Decoder, Format, Part, as_format, with_units
 from tablestream.connectors.kafka.options import (
     SERVERS,
@@ -151,9 +151,9 @@ def from_kafka(
     """
     check_session(spark)
     topics = _checked_topics(topic)
-    check_on_error(on_error, user_line())
+    check_known("on_error", on_error, get_args(OnError))
     writers = _checked_writers(deduplicate)
-    _check_word("tombstones", tombstones, get_args(OfTombstones), user_line())
+    check_known("tombstones", tombstones, get_args(OfTombstones))
     raw = raw_records(spark, topics, bootstrap_servers, starting_offsets, options, "from_kafka")
     raw = raw.where("value IS NOT NULL") if tombstones == "drop" else raw
     decoders: dict[Part, Decoder] = {}
@@ -194,17 +194,6 @@ def kafka_origin(on_error: OnError, *, deduplicate: bool = False) -> Origin:
         continues=True,
         written="{}.written" if deduplicate else None,
     )
-
-
-def check_on_error(on_error: str, where: str) -> None:
-    """Refuse a mode that is not known."""
-    _check_word("on_error", on_error, get_args(OnError), where)
-
-
-def _check_word(argument: str, given: str, words: Sequence[str], where: str) -> None:
-    if given not in words:
-        hint = f"One of {', '.join(map(repr, words))}."
-        raise ArgumentError(f"{argument}={given!r} is not known.", hint=hint, where=where)
 
 
 def raw_records(
@@ -269,9 +258,7 @@ def _checked_topics(topic: Any) -> list[str]:
     topics = listed(topic)
     if not topics or any(not isinstance(one, str) or not one or "," in one for one in topics):
         raise ArgumentError(
-            f"{topic!r} does not name a topic.",
-            hint='Give a name, or several as in ["trades", "quotes"].',
-            where=user_line(),
+            f"{topic!r} does not name a topic.", hint='Give a name, or several as in ["trades", "quotes"].'
         )
     for one in topics:
         check_text(one, "The topic")
@@ -287,7 +274,6 @@ def _checked_writers(given: Any) -> Sequence[str] | None:
         raise ArgumentError(
             f"deduplicate={given!r} is neither True, False nor a writer.",
             hint="A writer is 16 hexadecimal digits: what to_kafka(...).writer(query.id) returns where it is written.",
-            where=user_line(),
         )
     return writers
 
@@ -305,7 +291,6 @@ def checked_offsets(given: Any) -> Offsets:
         raise ArgumentError(
             f"starting_offsets={given!r} are no offsets.",
             hint='Give "earliest", "latest", or offsets by topic and partition, as in {"trades": {0: 23, 1: -2}}.',
-            where=user_line(),
         )
     return known
 
@@ -359,7 +344,6 @@ def _columns(spark: SparkSession, parts: Sequence[_Part], *, drops: bool) -> lis
         raise ReservedNameError(
             f"A field is called {KAFKA}, like the column with a record's Kafka metadata.",
             hint="Remove it from the schema, or read the records as 'binary' and decode them yourself.",
-            where=user_line(),
         )
     return list(columns.values())
 

@@ -25,7 +25,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tablestream.base.calling import user_line
 from tablestream.base.data_text import cut_sentence, cut_text, leaves_out_data, visible_lines
 from tablestream.base.extras import install_hint
 from tablestream.errors import ArgumentError, DatabaseError
@@ -159,7 +158,6 @@ def _import() -> None:
         raise ArgumentError(
             "Writing to PostgreSQL needs the package psycopg, in the driver and in Spark's workers.",
             hint=install_hint("postgres"),
-            where=user_line(),
         ) from error
 
 
@@ -167,5 +165,4 @@ def _bad_conninfo() -> ArgumentError:
     return ArgumentError(
         "conninfo= of to_postgres is no connection string of libpq.",
         hint="Write it as 'host=db dbname=shop user=writer' or 'postgresql://writer@db/shop'.",
-        where=user_line(),
     )

@@ -36,7 +36,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tablestream.arguments.kinds import check_string, flag
-from tablestream.base.calling import user_line
 from tablestream.connectors.marks import (
     Found,
     Mark,
@@ -120,7 +119,6 @@ class PostgresSink(MarkingSink):
             raise ArgumentError(
                 f"{self.target} keeps one row per key, and these records have none.",
                 hint="Write them to a log, such as to_delta(path, mode='changes').",
-                where=user_line(),
             )
         wanted = described(self.table, self.marks_schema, key, value, self.soft_delete)
         kinds = StructType([*key.fields, *value.fields])

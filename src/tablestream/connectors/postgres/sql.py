@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
 
 MARKS = "tablestream_marks"
@@ -47,7 +46,6 @@ class TableName:
             raise ArgumentError(
                 f"{text!r} does not name a table.",
                 hint="""Write it as "schema.table"; put a part with a dot in quotes, as in '"a.b".c'.""",
-                where=user_line(),
             )
         return cls(*(checked(_plain(one)) for one in (found["schema"] or "public", found["table"])))
 
@@ -78,7 +76,6 @@ def checked(name: str) -> str:
         raise ArgumentError(
             f"{name!r} cannot be a name in PostgreSQL, which has 1 to {_LONGEST_NAME} bytes.",
             hint="Rename the column with select(...), or give another name.",
-            where=user_line(),
         )
     return name
 
@@ -95,7 +92,6 @@ def checked_column(name: str) -> str:
         raise ArgumentError(
             f"{name!r} cannot be a column in PostgreSQL, where every table has one of this name.",
             hint="Rename the column with select(...).",
-            where=user_line(),
         )
     return checked(name)
 
