@@ -217,6 +217,7 @@ class UnsupportedTypeError(PlanError):
     """The type of a column is not supported."""
 
     code = "TABLESTREAM_UNSUPPORTED_TYPE"
+    is_of_call = True
 
 
 class StateError(TablestreamError, PySparkRuntimeError):

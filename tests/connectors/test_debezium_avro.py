@@ -17,10 +17,9 @@ from fastavro import parse_schema, schemaless_writer
 from tablestream.connectors.avro.registry import NoSchemaError
 from tablestream.connectors.avro.schema import AvroSchema
 from tablestream.connectors.debezium.avro import AvroReader
-from tablestream.connectors.debezium.columns import Columns
+from tablestream.connectors.debezium.columns import Columns, infer
 from tablestream.connectors.debezium.decoder import DebeziumDecoder
 from tablestream.connectors.debezium.ends import EndDecoder
-from tablestream.connectors.debezium.inference import infer
 from tablestream.connectors.debezium.records import Reader
 from tests.cdc.vectors import HEADERS
 

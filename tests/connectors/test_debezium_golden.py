@@ -22,8 +22,7 @@ from typing import Any
 import pytest
 from pyspark.sql import types as T
 
-from tablestream.connectors.debezium.columns import Columns
-from tablestream.connectors.debezium.inference import infer
+from tablestream.connectors.debezium.columns import Columns, infer
 from tests.cdc.rows import KEY, decode, wrapped
 from tests.connectors.test_debezium_types import printed
 

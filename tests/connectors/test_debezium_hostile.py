@@ -15,11 +15,10 @@ from hypothesis import settings
 from pyspark.sql import types as T
 
 from tablestream.connectors.debezium.added import announce
-from tablestream.connectors.debezium.columns import Columns
+from tablestream.connectors.debezium.columns import Columns, infer
 from tablestream.connectors.debezium.decoder import DebeziumDecoder
 from tablestream.connectors.debezium.ends import EndDecoder
 from tablestream.connectors.debezium.foreign import escaped
-from tablestream.connectors.debezium.inference import infer
 from tablestream.connectors.debezium.numbers import bits
 from tablestream.connectors.debezium.records import Reader
 from tablestream.connectors.debezium.scalars import MisfitError, Modes

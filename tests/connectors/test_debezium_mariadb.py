@@ -11,10 +11,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
-from tablestream.connectors.debezium.columns import Columns
+from tablestream.connectors.debezium.columns import Columns, infer
 from tablestream.connectors.debezium.decoder import DebeziumDecoder
 from tablestream.connectors.debezium.ends import EndDecoder
-from tablestream.connectors.debezium.inference import infer
 from tablestream.connectors.debezium.records import Reader
 from tests.cdc.operators import Captured, struct_of
 from tests.cdc.recording import Record

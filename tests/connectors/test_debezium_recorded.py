@@ -14,9 +14,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
-from tablestream.connectors.debezium.columns import Columns
+from tablestream.connectors.debezium.columns import Columns, infer
 from tablestream.connectors.debezium.decoder import DebeziumDecoder
-from tablestream.connectors.debezium.inference import infer
 from tablestream.connectors.infinity import AFTER_ALL, BEFORE_ALL
 from tests.cdc.vectors import FORMS, MODES, arrays, table_records, type_options, type_records, type_rows
 

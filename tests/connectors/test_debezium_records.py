@@ -12,9 +12,8 @@ from pyspark.sql import types as T
 
 import tablestream as ts
 from tablestream.connectors.debezium.added import announce
-from tablestream.connectors.debezium.columns import Columns
+from tablestream.connectors.debezium.columns import Columns, infer
 from tablestream.connectors.debezium.decoder import DebeziumDecoder
-from tablestream.connectors.debezium.inference import infer
 from tablestream.connectors.debezium.source import BY_CONNECTOR, COMMON, field_type
 from tablestream.errors import ArgumentError, UnsupportedTypeError
 from tests.cdc.rows import KEY, KEY_7, NAMED, decode, envelope, wrapped

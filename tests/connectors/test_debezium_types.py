@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
-from tablestream.connectors.debezium.columns import Columns
+from tablestream.connectors.debezium.columns import Columns, infer
 from tablestream.connectors.debezium.decoder import DebeziumDecoder
-from tablestream.connectors.debezium.inference import infer
 from tests.cdc.rows import KEY, KEY_7, decode, wrapped
 from tests.cdc.vectors import HEADERS
 

@@ -285,7 +285,7 @@ class Debezium:
     def _inferred(self, name: str, topic: str, left_out: tuple[str, ...]) -> Columns:
         """The columns of the first record of a topic that has a schema."""
         from tablestream.connectors.debezium.added import absent
-        from tablestream.connectors.debezium.inference import infer
+        from tablestream.connectors.debezium.columns import infer
 
         if isinstance(self._source, DataFrame):
             raise ArgumentError(

@@ -1,7 +1,21 @@
 """From the schema of a field and the type of its column to what converts the values.
 
 `scalar` chooses by the kind of the field (`types.py`); arrays, maps and structs convert part by part. `guessed` makes
-the schema of a field whose record has none, from the column and the modes of the connector.
+the schema of a field whose record has none, from the column and the modes of the connector. Numbers and times have
+modules of their own; texts and bytes become columns here:
+
+=======  =======================================================  =========================================
+Kind     The record has                                           The column may be
+=======  =======================================================  =========================================
+text     text                                                     string; decimal, any integer, float, double:
+                                                                  ``decimal.handling.mode=string``
+text     bytes as ``binary.handling.mode`` writes them            binary
+text     hstore as JSON                                           map of strings
+binary   base64; bytes in Avro                                    binary
+=======  =======================================================  =========================================
+
+A string that comes without a schema may also be a decimal with its scale, or, if the column has a unit in ``times``, a
+time of day.
 """
 
 from __future__ import annotations
@@ -10,27 +24,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql import types as T
 
-from tablestream.connectors.debezium import numbers, texts, times
-from tablestream.connectors.debezium.scalars import MisfitError, Modes, Scalar
-from tablestream.connectors.debezium.types import DECIMAL, meaning_of
+from tablestream.connectors.debezium import numbers, times
+from tablestream.connectors.debezium.scalars import MisfitError, Modes, Scalar, text_bytes
+from tablestream.connectors.debezium.types import COLUMNS, DECIMAL, JSON, meaning_of
 from tablestream.connectors.debezium.wire import Wire
 
-_BY_KIND: dict[str, Callable[[Wire, T.DataType, Modes], Scalar | None]] = {
-    "boolean": numbers.boolean,
-    "integer": numbers.integer,
-    "real": numbers.real,
-    "decimal": numbers.decimal,
-    "bits": numbers.bits,
-    "text": texts.text,
-    "binary": texts.binary,
-    "date": times.day,
-    "time": times.time_of_day,
-    "local": times.timestamp,
-    "instant": times.timestamp,
-}
 _ARROW: dict[type[T.DataType], pa.DataType] = {
     T.BooleanType: pa.bool_(),
     **numbers.STORAGE,
@@ -41,16 +43,9 @@ _ARROW: dict[type[T.DataType], pa.DataType] = {
     T.TimestampNTZType: pa.timestamp("us"),
 }
 _GUESSES: dict[type[T.DataType], Wire] = {
-    T.BooleanType: Wire("boolean"),
-    T.ByteType: Wire("int8"),
-    T.ShortType: Wire("int16"),
-    T.IntegerType: Wire("int32"),
-    T.LongType: Wire("int64"),
-    T.FloatType: Wire("float"),
-    T.DoubleType: Wire("double"),
-    T.BinaryType: Wire("bytes"),
-    T.DateType: Wire("int32", "io.debezium.time.Date"),
-}
+    type(COLUMNS[base]): Wire(base)
+    for base in ("boolean", "int8", "int16", "int32", "int64", "float", "double")
+} | {T.BinaryType: Wire("bytes"), T.DateType: Wire("int32", "io.debezium.time.Date")}
 _TIMESTAMPS = {
     "milliseconds": Wire("int64", "io.debezium.time.Timestamp"),
     "microseconds": Wire("int64", "io.debezium.time.MicroTimestamp"),
@@ -148,7 +143,7 @@ def _map(wire: Wire, target: T.DataType, modes: Modes) -> Scalar | None:
     textual = isinstance(target.keyType, T.StringType) and isinstance(target.valueType, T.StringType)
 
     def one(given: Any) -> list[tuple[Any, Any]]:
-        given = texts.hstore(given) if wire.guessed and textual and isinstance(given, str) else given
+        given = _hstore(given) if wire.guessed and textual and isinstance(given, str) else given
         found = [(of_key(name), of_value(part)) for name, part in _entries(given)]
         if any(name is None for name, _ in found) or (not nulls and any(part is None for _, part in found)):
             raise MisfitError("contains null")
@@ -191,3 +186,76 @@ def _struct(wire: Wire, target: T.DataType, modes: Modes) -> Scalar | None:
         return {name: convert(value.get(name)) for name, convert in parts.items()}
 
     return Scalar(one, pa.struct(storage))
+
+
+def _text(wire: Wire, target: T.DataType, modes: Modes) -> Scalar | None:
+    """Convert text."""
+    if isinstance(target, T.StringType):
+        return Scalar(_guessed_text(wire) if wire.guessed else _string, pa.string(), plain=str)
+    if isinstance(target, T.BinaryType):
+        if modes.binary == "bytes" and not wire.guessed:
+            return Scalar(_unknown_text, pa.binary())
+        return Scalar(lambda value: text_bytes(value, modes.binary), pa.binary(), plain=bytes)
+    if isinstance(target, T.MapType) and wire.name == JSON:
+        return _hstore_map(target)
+    return numbers.text_decimal(target) if not wire.name and isinstance(target, T.NumericType) else None
+
+
+def _binary(wire: Wire, target: T.DataType, modes: Modes) -> Scalar | None:
+    """Convert bytes."""
+    if not isinstance(target, T.BinaryType):
+        return None
+    mode = modes.binary if wire.guessed else "bytes"
+    return Scalar(lambda value: text_bytes(value, mode), pa.binary(), plain=bytes)
+
+
+def _hstore(value: Any) -> dict[str, str | None]:
+    """Read hstore from its JSON."""
+    try:
+        return msgspec.json.decode(value, type=dict[str, str | None])
+    except (ValueError, TypeError, RecursionError) as error:
+        raise MisfitError("is not hstore as JSON") from error
+
+
+def _hstore_map(target: T.MapType) -> Scalar | None:
+    if not isinstance(target.keyType, T.StringType) or not isinstance(target.valueType, T.StringType):
+        return None
+    return Scalar(lambda value: list(_hstore(value).items()), pa.map_(pa.string(), pa.string()))
+
+
+def _string(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise MisfitError("is not text")
+
+
+def _unknown_text(_value: Any) -> bytes:
+    raise MisfitError("is text for a binary column: set binary= to the connector's binary.handling.mode")
+
+
+def _guessed_text(wire: Wire) -> Any:
+    """Return what reads a string without a schema; a parameter ``unit`` makes a count a time of day."""
+    unit = wire.parameter("unit")
+    as_time = None if unit is None else times.time_as_text(unit)  # type: ignore[arg-type]  # a name of Unit
+
+    def one(value: Any) -> str:
+        if isinstance(value, dict):
+            return numbers.plain_text(numbers.variable(value))
+        return as_time(value) if as_time and not isinstance(value, str) else _string(value)
+
+    return one
+
+
+_BY_KIND: dict[str, Callable[[Wire, T.DataType, Modes], Scalar | None]] = {
+    "boolean": numbers.boolean,
+    "integer": numbers.integer,
+    "real": numbers.real,
+    "decimal": numbers.decimal,
+    "bits": numbers.bits,
+    "text": _text,
+    "binary": _binary,
+    "date": times.day,
+    "time": times.time_of_day,
+    "local": times.timestamp,
+    "instant": times.timestamp,
+}

@@ -27,31 +27,34 @@ answer raises.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 from pyspark.sql import types as T
 
+from tablestream.arguments.kinds import check_string
+from tablestream.arguments.words import check_known
 from tablestream.connectors.debezium import source as sources
 from tablestream.connectors.debezium.added import Fields, LeftOut
 from tablestream.connectors.debezium.avro import AvroReader
-from tablestream.connectors.debezium.batch import META_TYPES, Meta, RecordReader, Records
-from tablestream.connectors.debezium.columns import Columns, Errors, Row
+from tablestream.connectors.debezium.batch import META_TYPES, RecordReader, Records
+from tablestream.connectors.debezium.columns import Columns, Errors, Filling, Part, Row, is_missing
 from tablestream.connectors.debezium.converters import arrow_type
-from tablestream.connectors.debezium.filling import Filling, Part
 from tablestream.connectors.debezium.foreign import NOT_OF_A_RECORD
-from tablestream.connectors.debezium.inserts import settle
-from tablestream.connectors.debezium.options import TimeMode, check_columns, check_modes, check_prefix, units
 from tablestream.connectors.debezium.placeholder import DEFAULT, Placeholder
-from tablestream.connectors.debezium.records import Reader
+from tablestream.connectors.debezium.records import Event, Reader
 from tablestream.connectors.debezium.scalars import Binary, Decimals, Modes
+from tablestream.connectors.debezium.types import Unit
 from tablestream.connectors.debezium.usual import UsualEnvelopes
 from tablestream.connectors.debezium.wire import Wire
+from tablestream.errors import ArgumentError, UnsupportedTypeError
 
+TimeMode = Literal["milliseconds", "microseconds", "nanoseconds", "isostring", "connect"]
 #: Rows that are Python objects at the same time.
 _ROWS_AT_ONCE = 1000
 
@@ -77,7 +80,7 @@ class DebeziumDecoder:
     placeholder
         ``unavailable.value.placeholder`` of the connector.
     unchanged
-        Columns of `columns.value` whose null means "as before", for records with partial rows; but see `inserts`.
+        Columns of `columns.value` whose null means "as before", for records with partial rows; but see `_settle`.
     source
         Fields of ``source`` to add to the value, each as a column ``source_<field>``.
     prefix
@@ -119,9 +122,9 @@ class DebeziumDecoder:
     except_columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_modes(self.decimals, self.times, self.binary, self.placeholder)
-        check_prefix(self.prefix)
-        check_columns(self.columns, self.unchanged, self.source, self.except_columns)
+        _check_modes(self.decimals, self.times, self.binary, self.placeholder)
+        _check_prefix(self.prefix)
+        _check_columns(self.columns, self.unchanged, self.source, self.except_columns)
 
     def __getstate__(self) -> dict[str, Any]:
         return {one.name: getattr(self, one.name) for one in fields(self)}  # without what is cached
@@ -204,7 +207,7 @@ class DebeziumDecoder:
         rows = [event.row for event in records.events]
         keys = self._keys.fill(records.keys, records.key_wires)
         values = self._values.fill(rows, [event.wire for event in records.events])
-        settle(values, records.events, self.columns.value, headers_known=self.headers_known)
+        _settle(values, records.events, self.columns.value, headers_known=self.headers_known)
         (froms, before), (tos, after) = (
             self._moved(moved, len(rows)) for moved in (records.moved_from, records.moved_to)
         )
@@ -227,8 +230,8 @@ class DebeziumDecoder:
             _struct(self.columns.key, before.columns, _missing(froms, errors)),
             _struct(self.columns.key, after.columns, _missing(tos, errors)),
             *(
-                pa.array(column, kind)
-                for column, kind in zip(_transposed(records.meta), META_TYPES, strict=True)
+                pa.array(one, kind)
+                for one, kind in zip(zip(*records.meta, strict=True), META_TYPES, strict=True)
             ),
             _lists(added, gone, self.schema.field("added").type),
             pa.array(map(errors.get, range(len(rows))), pa.string(), size=len(rows)),
@@ -242,7 +245,7 @@ class DebeziumDecoder:
 
     @cached_property
     def _modes(self) -> Modes:
-        return Modes(self.decimals, units(self.times), self.binary)
+        return Modes(self.decimals, _units(self.times), self.binary)
 
     @cached_property
     def _keys(self) -> Filling:
@@ -323,5 +326,114 @@ def _lists(found: Mapping[int, list[Any]], gone: list[bool], kind: pa.DataType) 
     return pa.array([None if out else found.get(i) for i, out in enumerate(gone)], kind)
 
 
-def _transposed(meta: list[Meta]) -> list[list[Any]]:
-    return [list(column) for column in zip(*meta, strict=True)] or [[] for _ in META_TYPES]
+def _settle(part: Part, events: Sequence[Event], columns: T.StructType, *, headers_known: bool) -> None:
+    """Make null what inserts and rows of snapshots leave out, if there is no row before them: it is not as before.
+
+    ================================================  =====================================================
+    The operation                                     What is left out is
+    ================================================  =====================================================
+    ``u``; a flattened row that does not say it       as before
+    ``c`` with the header of a change of the key      as in the row under the old key
+    ``c`` of records whose headers are not known      the same: it may be such a row
+    ``c`` without the header                          null; a placeholder only of MySQL and MariaDB
+    ``r``                                             null; a placeholder stays unknown
+    ================================================  =====================================================
+
+    A row image ``NOBLOB`` of MySQL and MariaDB leaves out the large columns that an insert does not give.
+    """
+    for i, numbers in list(part.unchanged.items()):
+        event = events[i]
+        if not event.whole or not (headers_known or event.op == "read"):
+            continue
+        left_out = [columns[number] for number in numbers]
+        part.unchanged[i] = [
+            number for number, column in zip(numbers, left_out, strict=True) if _is_unknown(event, column)
+        ]
+        if not part.unchanged[i]:
+            del part.unchanged[i]
+        for column in _refused(event, left_out):
+            part.errors.setdefault(i, is_missing(column))
+
+
+def _is_unknown(event: Event, column: T.StructField) -> bool:
+    """Whether a placeholder stands for a value."""
+    if event.row is None or event.row.get(column.name) is None:
+        return False
+    return event.op == "read" or not column.nullable or not sources.is_of_mysql(event.source)
+
+
+def _refused(event: Event, left_out: Sequence[T.StructField]) -> Iterator[T.StructField]:
+    """The columns that cannot be null and are."""
+    return (one for one in left_out if not one.nullable and not _is_unknown(event, one))
+
+
+def _units(times: TimeMode | Mapping[str, TimeMode]) -> dict[str, Unit]:
+    """Return the unit of each column that is named, and under an empty name that of all others."""
+    named = times if isinstance(times, Mapping) else {"": times}
+    return {name: "milliseconds" if mode == "connect" else mode for name, mode in named.items()}
+
+
+def _check_modes(
+    decimals: str, times: TimeMode | Mapping[str, TimeMode], binary: str, placeholder: str
+) -> None:
+    """Refuse modes that no connector has."""
+    check_known("decimals", decimals, get_args(Decimals))
+    check_known("binary", binary, get_args(Binary))
+    for mode in times.values() if isinstance(times, Mapping) else [times]:
+        check_known("times", mode, get_args(TimeMode))
+    check_string(placeholder, "placeholder", "the connector's unavailable.value.placeholder")
+    try:
+        Placeholder(placeholder)
+    except ValueError as error:
+        raise ArgumentError(
+            f"placeholder={placeholder!r} is not hexadecimal after 'hex:'.",
+            hint="Give the connector's unavailable.value.placeholder as it is.",
+        ) from error
+
+
+def _check_prefix(prefix: Any) -> None:
+    """Refuse an empty text as what begins the names of metadata: nothing would tell these from columns."""
+    if not isinstance(prefix, str) or not prefix:
+        raise ArgumentError(
+            f"field_prefix={prefix!r} does not tell the metadata of flattened records from their columns.",
+            hint="Set the connector's add.fields.prefix, such as '__', and give field_prefix= the same.",
+        )
+
+
+def _check_columns(
+    columns: Columns, unchanged: tuple[str, ...], source: tuple[str, ...], excepted: tuple[str, ...]
+) -> None:
+    """Refuse columns that share a name or are of a type that no record has, and names of columns that are not there."""
+    if not columns.key.fields:
+        raise ArgumentError("The table has no key columns.", hint="Name at least one.")
+    for name in source:
+        if sources.field_type(name) is None:
+            raise ArgumentError(
+                f"source={name!r} is not a field of Debezium's 'source'.",
+                hint="See tablestream.connectors.debezium.source for the fields of each connector.",
+            )
+    names = [*columns.key.names, *columns.value.names, *(f"source_{name}" for name in source)]
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ArgumentError(
+            f"Several columns are called {', '.join(twice)}.",
+            hint="Give each column once, in the key or in the value.",
+        )
+    unknown = [name for name in unchanged if name not in columns.value.names]
+    if unknown:
+        raise ArgumentError(
+            f"unchanged= names {', '.join(unknown)}, which is no column of the value.",
+            hint=f"The columns are: {', '.join(columns.value.names)}.",
+        )
+    both = [name for name in excepted if name in names]
+    if both:
+        raise ArgumentError(
+            f"except_columns= names {', '.join(both)}, which is a column of the table.",
+            hint="Leave it out of columns=, or out of except_columns=.",
+        )
+    for column in (*columns.key, *columns.value):
+        if arrow_type(column.dataType) is None:
+            raise UnsupportedTypeError(
+                f"The column '{column.name}' is {column.dataType.simpleString()}, which no record of Debezium holds.",
+                hint="Make it a string or a bigint, and convert it with select(...).",
+            )

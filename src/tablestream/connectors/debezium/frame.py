@@ -26,19 +26,7 @@ _END = "transaction string, tables array<string>, events array<bigint>, error st
 
 
 def decoded(records: DataFrame, decoder: DebeziumDecoder, on_error: OnError, table: str) -> DataFrame:
-    """Decode the records of a topic.
-
-    Parameters
-    ----------
-    records
-        ``key``, ``value``, ``topic``, ``partition``, ``offset``, ``timestamp`` and ``headers``, as Spark's Kafka
-        source has them.
-    decoder
-        Decodes key, value and headers.
-    on_error
-        What happens to records that cannot be decoded: ``fail`` or ``drop``.
-    table
-        The table's name, for the log.
+    """Decode the records of a topic, in the columns of Spark's Kafka source; `table` is its name, for the log.
 
     Returns
     -------
@@ -47,7 +35,8 @@ def decoded(records: DataFrame, decoder: DebeziumDecoder, on_error: OnError, tab
     """
     read = _on_workers(decoder, table)
     frame = records.select("*", read(F.col("key"), F.col("value"), F.col("headers")).alias(_DECODED))
-    columns = [F.col(_DECODED)[part][name].alias(name) for part, name in _names(decoder)]
+    parts = {"key": decoder.columns.key, "value": decoder.value_columns}
+    columns = [F.col(_DECODED)[part][name].alias(name) for part in parts for name in parts[part].names]
     frame = frame.select(*columns, _said().alias(DEBEZIUM))
     return with_origin(
         frame,
@@ -64,14 +53,7 @@ def decoded(records: DataFrame, decoder: DebeziumDecoder, on_error: OnError, tab
 
 
 def transaction_ends(records: DataFrame, decoder: EndDecoder, on_error: OnError) -> DataFrame:
-    """Decode the records of a transaction topic.
-
-    Parameters
-    ----------
-    records, on_error
-        As for `decoded`.
-    decoder
-        Decodes values.
+    """Decode the records of a transaction topic, as `decoded` does.
 
     Returns
     -------
@@ -93,11 +75,6 @@ def transaction_ends(records: DataFrame, decoder: EndDecoder, on_error: OnError)
     )
     columns = [end[name].alias(name) for name in ("transaction", "tables", "events")]
     return with_origin(frame.select(*columns, kafka.alias(KAFKA)), KAFKA, kafka_origin(on_error))
-
-
-def _names(decoder: DebeziumDecoder) -> list[tuple[str, str]]:
-    key = [("key", name) for name in decoder.columns.key.names]
-    return key + [("value", name) for name in decoder.value_columns.names]
 
 
 def _on_workers(decoder: DebeziumDecoder, table: str) -> Any:

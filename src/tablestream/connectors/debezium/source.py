@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -249,14 +250,6 @@ def _mysql(source: Source) -> str | None:
     return f"{name}{number.zfill(_POSITION_DIGITS)}:{_padded(source.get('pos'), 'pos')}"
 
 
-def _sqlserver(source: Source) -> str | None:
-    return _lsn(source, digits=4)
-
-
-def _db2(source: Source) -> str | None:
-    return _lsn(source, digits=16)
-
-
 def _lsn(source: Source, *, digits: int) -> str | None:
     """Read ``commit_lsn``. Its last part has 4 digits, of Db2 up to 16: its positions have more bytes."""
     value = source.get("commit_lsn")
@@ -266,6 +259,9 @@ def _lsn(source: Source, *, digits: int) -> str | None:
     if found is None:
         raise BadSourceError("the field 'source.commit_lsn' is not a position")
     return f"{found[1].zfill(8)}:{found[2].zfill(8)}:{found[3].zfill(digits)}".lower()
+
+
+_sqlserver, _db2 = partial(_lsn, digits=4), partial(_lsn, digits=16)
 
 
 def _oracle(source: Source) -> str | None:
@@ -291,13 +287,10 @@ def is_of_mysql(source: Source) -> bool:
 
 
 def _place(source: Source) -> Callable[[Source], str | None] | None:
-    """Return what reads the position."""
+    """Return what reads the position. A flattened row may lack the connector's name."""
     name = connector(source)
-    return _recognised(source) if name is None else _PLACES.get(name)
-
-
-def _recognised(source: Source) -> Callable[[Source], str | None] | None:
-    """A flattened row may lack the connector's name."""
+    if name is not None:
+        return _PLACES.get(name)
     by_field = {"sequence": _postgresql, "file": _mysql, "commit_lsn": _sqlserver, "commit_scn": _oracle}
     return next((place for name, place in by_field.items() if source.get(name) is not None), None)
 

@@ -14,10 +14,14 @@ before or after all other times (the years -290308 and 294247), and text ``infin
 are not whole microseconds fit a string only.
 
 A count since midnight may be negative or more than a day: MySQL's ``TIME`` is a duration of up to 838:59:59.
+
+As numbers, dates are days since 1970-01-01, timestamps microseconds since then in UTC, and times of day microseconds
+since midnight, for all years: Python's ``datetime`` ends at the years 1 and 9999.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -26,11 +30,10 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T
 
 from tablestream.connectors import infinity
-from tablestream.connectors.debezium import clock
 from tablestream.connectors.debezium.scalars import MisfitError, Modes, Scalar
 from tablestream.connectors.debezium.types import Unit, meaning_of
 from tablestream.connectors.debezium.wire import Wire
-from tablestream.operators.calendar import DAY_US, FIRST_US, LAST_US, date_text
+from tablestream.operators.calendar import DAY_US, FIRST_US, LAST_US, date_text, day_of
 
 _NANOS: dict[Unit, int] = {
     "milliseconds": 1_000_000,
@@ -42,7 +45,14 @@ _MICROS = range(FIRST_US, LAST_US + 1)
 _DAYS = range(FIRST_US // DAY_US, LAST_US // DAY_US + 1)
 _INT32 = 1 << 31
 _INT64 = 1 << 63
-_NANOS_OF_LONGEST_TIME = (839 * 3600 * clock.MICROS_A_SECOND - 1) * 1000
+_MICROS_A_SECOND = 1_000_000
+_NANOS_OF_LONGEST_TIME = (839 * 3600 * _MICROS_A_SECOND - 1) * 1000
+
+_DATE = r"(?P<year>[+-]?\d{4,9})-(?P<month>\d\d)-(?P<day>\d\d)"
+_TIME = r"(?P<hour>\d\d):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.(?P<fraction>\d{1,9}))?)?"
+_ZONE = r"(?P<zone>Z|[+-]\d\d(?::?\d\d(?::?\d\d)?)?)?"
+_ONLY_DATE, _ONLY_TIME = re.compile(_DATE + _ZONE), re.compile(_TIME + _ZONE)
+_TIMESTAMP = re.compile(f"{_DATE}[T ]{_TIME}{_ZONE}")
 
 
 def day(wire: Wire, target: T.DataType, _modes: Modes) -> Scalar | None:
@@ -60,7 +70,7 @@ def time_of_day(wire: Wire, target: T.DataType, _modes: Modes) -> Scalar | None:
     """Convert a time of day."""
     factor = _NANOS[meaning_of(wire).unit]
     if isinstance(target, T.StringType):
-        return Scalar(lambda value: clock.time_text(_of_day(value, factor)), pa.string())
+        return Scalar(lambda value: time_text(_of_day(value, factor)), pa.string())
     if isinstance(target, T.LongType):
         return Scalar(lambda value: _micros(_of_day(value, factor)), pa.int64())
     return None
@@ -68,7 +78,7 @@ def time_of_day(wire: Wire, target: T.DataType, _modes: Modes) -> Scalar | None:
 
 def time_as_text(unit: Unit) -> Callable[[Any], str]:
     """Return what writes a count since midnight, in a unit, as text."""
-    return lambda value: clock.time_text(_of_day(value, _NANOS[unit]))
+    return lambda value: time_text(_of_day(value, _NANOS[unit]))
 
 
 def timestamp(wire: Wire, target: T.DataType, _modes: Modes) -> Scalar | None:
@@ -106,7 +116,7 @@ def _instants(values: list[Any]) -> pa.Array:
 
 def _day(value: Any) -> int:
     if isinstance(value, str):
-        return _read(clock.days_of, value)
+        return days_of(value)
     if type(value) is int and -_INT32 <= value < _INT32:
         return value
     raise MisfitError("is not a date")
@@ -115,7 +125,7 @@ def _day(value: Any) -> int:
 def _of_day(value: Any, factor: int) -> int:
     """Read a time of day, in nanoseconds."""
     if isinstance(value, str):
-        return _read(clock.micros_of_day, value) * 1000
+        return micros_of_day(value) * 1000
     if type(value) is not int or abs(value * factor) > _NANOS_OF_LONGEST_TIME:
         raise MisfitError("is not a time of day")
     return value * factor
@@ -123,7 +133,7 @@ def _of_day(value: Any, factor: int) -> int:
 
 def _timestamp(value: Any, unit: Unit) -> int:
     if isinstance(value, str):
-        return _read(clock.micros_of, value)
+        return micros_of(value)
     if type(value) is not int:
         raise MisfitError("is not a timestamp")
     if unit == "nanoseconds" and value in {_INT64 - 1, -_INT64}:
@@ -144,13 +154,76 @@ def _timestamp_text(value: Any, unit: Unit, *, keep: bool) -> str:
     if isinstance(value, str) and keep:
         return value
     if unit == "nanoseconds" and type(value) is int and -_INT64 < value < _INT64 - 1:
-        return clock.timestamp_text(value)
+        return timestamp_text(value)
     micros = _timestamp(value, unit)
-    return infinity.NAMES.get(micros) or clock.timestamp_text(micros * 1000)
+    return infinity.NAMES.get(micros) or timestamp_text(micros * 1000)
 
 
-def _read(read: Callable[[str], int], text: str) -> int:
+def days_of(text: str) -> int:
+    """Read a date such as ``2024-02-29`` or ``-0043-03-15Z``: days since 1970."""
+    return _day_of(_matched(_ONLY_DATE, text))
+
+
+def micros_of_day(text: str) -> int:
+    """Read a time of day such as ``13:14:15.5Z``: microseconds since midnight; the offset does not count."""
+    return _micros_of_time(_matched(_ONLY_TIME, text))
+
+
+def micros_of(text: str) -> int:
+    """Read a timestamp such as ``2024-02-29T13:14:15.5Z``: microseconds since 1970 in UTC.
+
+    ``infinity`` and ``-infinity`` are Debezium's numbers for them.
+    """
+    if text in infinity.NAMES.values():
+        return infinity.AFTER_ALL if text == "infinity" else infinity.BEFORE_ALL
+    found = _matched(_TIMESTAMP, text)
+    return _day_of(found) * DAY_US + _micros_of_time(found) - _offset(found["zone"]) * _MICROS_A_SECOND
+
+
+def time_text(nanos: int) -> str:
+    """Write nanoseconds since midnight as a time of day, with as many digits as it needs."""
+    seconds, fraction = divmod(abs(nanos), 1_000_000_000)
+    digits = f".{fraction:09d}".rstrip("0").rstrip(".")
+    sign = "-" if nanos < 0 else ""
+    return f"{sign}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{digits}"
+
+
+def timestamp_text(nanos: int) -> str:
+    """Write nanoseconds since 1970 as a timestamp without a zone, with as many digits as it needs."""
+    days, rest = divmod(nanos, DAY_US * 1000)
+    return f"{date_text(days)}T{time_text(rest)}"
+
+
+def _matched(pattern: re.Pattern[str], text: str) -> re.Match[str]:
+    found = pattern.fullmatch(text)
+    if found is None or not text.isascii():
+        raise MisfitError("is not a date or time in ISO form")
+    return found
+
+
+def _day_of(found: re.Match[str]) -> int:
     try:
-        return read(text)
-    except clock.NotATimeError as error:
-        raise MisfitError(str(error)) from error
+        return day_of(int(found["year"]), int(found["month"]), int(found["day"]))
+    except ValueError as error:
+        raise MisfitError("is not a day of the calendar") from error
+
+
+def _micros_of_time(found: re.Match[str]) -> int:
+    hour, minute, second = int(found["hour"]), int(found["minute"]), int(found["second"] or 0)
+    fraction = (found["fraction"] or "").ljust(9, "0")
+    if hour > 24 or minute > 59 or second > 59:
+        raise MisfitError("is not a time of day")
+    if fraction[6:].strip("0"):
+        raise MisfitError("has more digits than microseconds")
+    micros = ((hour * 60 + minute) * 60 + second) * _MICROS_A_SECOND + int(fraction[:6])
+    if micros > DAY_US:
+        raise MisfitError("is not a time of day")
+    return micros
+
+
+def _offset(zone: str | None) -> int:
+    if zone is None or zone == "Z":
+        return 0
+    parts = zone[1:].replace(":", "")
+    seconds = int(parts[:2]) * 3600 + int(parts[2:4] or 0) * 60 + int(parts[4:6] or 0)
+    return -seconds if zone[0] == "-" else seconds

@@ -36,25 +36,9 @@ from typing import Literal
 
 from pyspark.sql import types as T
 
-from tablestream.connectors.debezium.wire import Wire
+from tablestream.connectors.debezium.wire import KINDS, Kind, Wire
 
 Unit = Literal["milliseconds", "microseconds", "nanoseconds", "isostring"]
-Kind = Literal[
-    "boolean",
-    "integer",
-    "real",
-    "text",
-    "decimal",
-    "binary",
-    "bits",
-    "date",
-    "time",
-    "local",
-    "instant",
-    "array",
-    "map",
-    "struct",
-]
 
 MAX_DIGITS = 38
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
@@ -91,22 +75,7 @@ _NAMED: dict[str, Meaning] = {
     "io.debezium.time.ZonedTimestamp": Meaning("instant", "isostring"),
 }
 
-_BASES: dict[str, Meaning] = {
-    "boolean": Meaning("boolean"),
-    "int8": Meaning("integer"),
-    "int16": Meaning("integer"),
-    "int32": Meaning("integer"),
-    "int64": Meaning("integer"),
-    "float": Meaning("real"),
-    "double": Meaning("real"),
-    "string": Meaning("text"),
-    "bytes": Meaning("binary"),
-    "array": Meaning("array"),
-    "map": Meaning("map"),
-    "struct": Meaning("struct"),
-}
-
-_COLUMNS: dict[str, T.DataType] = {
+COLUMNS: dict[str, T.DataType] = {
     "boolean": T.BooleanType(),
     "int8": T.ByteType(),
     "int16": T.ShortType(),
@@ -126,7 +95,7 @@ _COLUMNS: dict[str, T.DataType] = {
 
 def meaning_of(wire: Wire) -> Meaning:
     """Return what a value of this schema means; a name that is not known means its base type."""
-    return _NAMED.get(wire.name) or _BASES[wire.base]
+    return _NAMED.get(wire.name) or Meaning(KINDS[wire.base])
 
 
 def column_type(wire: Wire) -> T.DataType:
@@ -142,7 +111,7 @@ def column_type(wire: Wire) -> T.DataType:
         return T.StructType(
             [T.StructField(name, column_type(one), one.optional) for name, one in wire.fields]
         )
-    return _COLUMNS.get(kind) or _COLUMNS[wire.base]
+    return COLUMNS.get(kind) or COLUMNS[wire.base]
 
 
 def _decimal(wire: Wire) -> T.DataType:

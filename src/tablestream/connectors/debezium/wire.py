@@ -9,26 +9,41 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from tablestream.connectors.debezium.foreign import text_of
 
-_BASES = frozenset(
-    (
-        "boolean",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "float",
-        "double",
-        "string",
-        "bytes",
-        "array",
-        "map",
-        "struct",
-    )
-)
+Kind = Literal[
+    "boolean",
+    "integer",
+    "real",
+    "text",
+    "decimal",
+    "binary",
+    "bits",
+    "date",
+    "time",
+    "local",
+    "instant",
+    "array",
+    "map",
+    "struct",
+]
+#: Connect's base types, and what kind of value each is that has no other meaning.
+KINDS: dict[str, Kind] = {
+    "boolean": "boolean",
+    "int8": "integer",
+    "int16": "integer",
+    "int32": "integer",
+    "int64": "integer",
+    "float": "real",
+    "double": "real",
+    "string": "text",
+    "bytes": "binary",
+    "array": "array",
+    "map": "map",
+    "struct": "struct",
+}
 
 
 class BadSchemaError(Exception):
@@ -95,7 +110,7 @@ def wire_of(schema: Any) -> Wire:
         It is not one.
     """
     base = text_of(schema.get("type")) if isinstance(schema, Mapping) else None
-    if base not in _BASES:
+    if base not in KINDS:
         raise BadSchemaError("its schema is not one of Kafka Connect's")
     items = schema.get("items" if base == "array" else "values")
     if base in {"array", "map"} and items is None:
