@@ -39,18 +39,9 @@ _INSTALLED = (
 def clear_errors(
     *, debug: bool, as_json: bool, log: Path | None = None, go_on: str | None = None
 ) -> Iterator[None]:
-    """Turn an error into one message on standard error and an exit code.
+    """Turn an error into one message on standard error, a JSON object if wanted, and an exit code.
 
-    Parameters
-    ----------
-    debug
-        Write the traceback as well.
-    as_json
-        Write the message as a JSON object.
-    log
-        Where Spark's own messages are, for the hint.
-    go_on
-        The command that starts a failed query again.
+    The message says where Spark's own messages are (`log`), and which command starts a failed query again (`go_on`).
     """
     if not debug:
         _keep_spark_quiet()

@@ -33,18 +33,13 @@ class Stop:
 
 @contextlib.contextmanager
 def stop_signals(at_once: Callable[[], None]) -> Iterator[Stop]:
-    """Yield what Ctrl-C sets, or the signal TERM; a second one ends this process at once.
+    """Yield what Ctrl-C sets, or the signal TERM; a second one calls `at_once`, and ends this process at once.
 
-    A signal is handled between any two steps of the main thread, which may hold the lock of a screen or of an event.
-    So its handler takes no lock, and prints nothing.
+    A signal is handled between any two steps of the main thread, which may hold the lock of a screen or of an event. So
+    its handler takes no lock, and prints nothing.
 
     Spark's own handler of Ctrl-C cancels all jobs, which would fail the running micro-batch. So this comes after the
     session was made.
-
-    Parameters
-    ----------
-    at_once
-        What to do before this process ends at once. It takes no lock.
     """
     stop = Stop()
 
@@ -66,21 +61,9 @@ def stop_signals(at_once: Callable[[], None]) -> Iterator[Stop]:
 
 
 def follow(query: StreamingQuery, stop: Stop, stopping: Callable[[], None]) -> Iterator[MicroBatch]:
-    """Yield the micro-batches of a query as they end, until it ends.
+    """Yield the micro-batches of a query as they end, until it ends or fails.
 
-    Parameters
-    ----------
-    query
-        A running query.
-    stop
-        Stops the query after its micro-batch.
-    stopping
-        Tells the user that it is being stopped.
-
-    Raises
-    ------
-    StreamingQueryException
-        The query failed.
+    `stop` stops it after its micro-batch, and `stopping` tells the user so.
     """
     reader, seen, is_active = MetricsReader(), -1, True
     while is_active:

@@ -8,13 +8,7 @@ from tablestream.spark.stored_key import GivenKey
 
 
 def parsed_key(text: str, argument: str) -> GivenKey:
-    """Return the key that a text has as a JSON object.
-
-    Raises
-    ------
-    ArgumentError
-        It is something else.
-    """
+    """Return the key that a text has as a JSON object."""
     found = json_object(text)
     if found is None:
         raise ArgumentError(

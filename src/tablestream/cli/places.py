@@ -13,10 +13,7 @@ from tablestream.errors import ArgumentError
 def checked_checkpoint(checkpoint: str) -> str:
     """Return the directory, with its scheme if it is on this machine, where the library reads small files itself.
 
-    Raises
-    ------
-    ArgumentError
-        It is on this machine, and does not exist or cannot be read.
+    There it must exist and be readable.
     """
     place = Place.of(checkpoint)
     path = place.local_path

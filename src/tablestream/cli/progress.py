@@ -19,31 +19,22 @@ _BEHIND = "maxOffsetsBehindLatest"
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """A micro-batch that has ended.
-
-    Attributes
-    ----------
-    number, duration_s
-        Its number and its time.
-    records_in, changes_out
-        Records that its sources read, and changes that its outputs received; None if the query is not one of this
-        library.
-    dropped
-        Numbers of dropped records that are not 0, by table and reason.
-    state_rows, state_bytes
-        The size of the state; None until all shards have reported.
-    behind
-        How many records a source of Kafka is behind its topics, in the partition with most; None for other sources.
-    """
+    """A micro-batch that has ended."""
 
     number: int
     duration_s: float
+    """Its number and its time."""
     records_in: int
     changes_out: int | None = None
+    """Records that its sources read, and changes that its outputs received; None if the query is not one of this
+    library."""
     dropped: Mapping[str, int] = field(default_factory=dict)
+    """Numbers of dropped records that are not 0, by table and reason."""
     state_rows: int | None = None
     state_bytes: int | None = None
+    """The size of the state; None until all shards have reported."""
     behind: int | None = None
+    """How many records a source of Kafka is behind its topics, in the partition with most; None for other sources."""
 
     @classmethod
     def of(cls, progress: StreamingQueryProgress, metrics: QueryMetrics | None) -> MicroBatch:

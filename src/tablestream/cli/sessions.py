@@ -91,19 +91,11 @@ def _say_starting() -> None:
 def sessions(
     log: Path | None = None, *, is_long: bool = False, starting: Callable[[], None] = _say_starting
 ) -> Iterator[Sessions]:
-    """Yield what returns the session of the command.
+    """Yield what returns the session of the command; a local one ends with the context, and somebody else's stays.
 
-    A local session ends with the context. A session that somebody else started stays.
-
-    Parameters
-    ----------
-    log
-        A file for the messages of a local session's processes. By default they are removed at the end.
-    is_long
-        Whether a local session is for a program that runs for long.
-    starting
-        Called before a local session starts, which takes seconds in which nothing else is shown. By default it says so
-        on standard error.
+    The messages of a local session's processes go to `log`; by default they are removed at the end. `is_long`: it is
+    for a program that runs for long. `starting` is called before a local session starts, which takes seconds in which
+    nothing else is shown; by default it says so on standard error.
     """
     with contextlib.ExitStack() as ended:
         yield Sessions(ended, log, is_long, starting)

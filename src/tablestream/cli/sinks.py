@@ -31,13 +31,7 @@ _SINKS: dict[str, Callable[[str], Sink]] = {
 
 
 def sink_of(text: str, screen: Screen, limit: int | None) -> Sink:
-    """Return the sink that a text names.
-
-    Raises
-    ------
-    ArgumentError
-        It names none.
-    """
+    """Return the sink that a text names."""
     if text == CONSOLE:
         return ScreenSink(screen=screen, limit=limit)
     kind, _, directory = text.partition(":")
@@ -58,12 +52,7 @@ def sinks_of(texts: Sequence[str], screen: Screen, limit: int | None) -> list[Si
 def written_to(found: Any, to: Sequence[Sink], console: Sink) -> list[OutputRequest] | None:
     """Return outputs, or a table or a stream as outputs to what the user names; None for anything else.
 
-    Without a name, the changes of a table go to the console.
-
-    Raises
-    ------
-    ArgumentError
-        Outputs that have sinks already are to be written elsewhere.
+    Without a name, the changes of a table go to the console. Outputs that have sinks already are refused another one.
     """
     is_file = isinstance(found, SqlOutputs)
     given = outputs_of(found)

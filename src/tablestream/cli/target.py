@@ -51,23 +51,9 @@ def load(
 ) -> Any:
     """Return what `target` names: the object, or what it returns if it is a function; of a file its outputs.
 
-    Parameters
-    ----------
-    target
-        ``module:object``, or a file of SQL statements. The module is searched in the current directory first.
-    given
-        What a function gets for a parameter of this name.
-    absent
-        Those of `given` that the user has not chosen: a function's own default comes first.
-    variables
-        ``name=value`` for variables in the file.
-
-    Raises
-    ------
-    ArgumentError
-        There is no such object, a function needs another argument, or variables are given for a module.
-    SqlFileError
-        Something is wrong with the file.
+    A module is searched in the current directory first. A function gets what is `given` for a parameter of this name;
+    those that are `absent` the user has not chosen, and a function's own default comes first. `variables` are
+    ``name=value`` for a file.
     """
     if target.endswith(_SQL):
         checked = program(target, _values(variables or []))
@@ -113,13 +99,7 @@ def is_query(found: Any) -> bool:
 
 
 def with_plan(target: str, found: Any) -> Any:
-    """Return a table or a stream; stop a query, which the user's function has started.
-
-    Raises
-    ------
-    ArgumentError
-        It is a query, or another object without a plan.
-    """
+    """Return a table or a stream, and refuse what has no plan; stop a query, which the user's function has started."""
     if is_query(found):
         found.stop()
         raise ArgumentError(

@@ -37,23 +37,15 @@ _PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
 
 @dataclass(frozen=True)
 class Decoder:
-    """Turns bytes into columns, in two steps, because Spark would evaluate a costly expression wherever it is used.
-
-    Attributes
-    ----------
-    columns
-        The columns.
-    parse
-        The costly part: from the bytes to one or several intermediate results.
-    row, error
-        From bytes and intermediate results: the columns, and the reason if they cannot be decoded, else null.
-        Without bytes all are null.
-    """
+    """Turns bytes into columns, in two steps, because Spark would evaluate a costly expression wherever it is used."""
 
     columns: T.StructType
     parse: Callable[[Column], list[Column]]
+    """The costly part: from the bytes to one or several intermediate results."""
     row: Callable[[Column, Sequence[Column]], list[Column]]
     error: Callable[[Column, Sequence[Column]], Column]
+    """From bytes and intermediate results: the columns, and the reason if they cannot be decoded, else null. Without
+    bytes all are null."""
 
 
 @runtime_checkable
@@ -184,13 +176,7 @@ def _unless(sound: Column, raw: Column, error: str) -> Column:
 
 
 def as_format(given: Format | T.StructType | str, part: Part, *, reads: bool) -> Format:
-    """Return the format for a user's word, JSON schema, or Avro function.
-
-    Raises
-    ------
-    ArgumentError
-        It is none of these.
-    """
+    """Return the format for a user's word, JSON schema, or Avro function; refuse anything else."""
     if isinstance(given, Format):
         return given
     words: dict[object, Format] = {"string": Plain("string"), "binary": Plain("binary"), "json": Json()}
@@ -211,13 +197,7 @@ def as_format(given: Format | T.StructType | str, part: Part, *, reads: bool) ->
 
 
 def with_units(formats: Mapping[Part, Format], times: Units) -> dict[Part, Format]:
-    """Return the formats of keys and values with the units of times in their JSON.
-
-    Raises
-    ------
-    ArgumentError
-        A unit is not known, or the JSON has no such column with times.
-    """
+    """Return the formats of keys and values with the units of times in their JSON, which must have such columns."""
     if times is None:
         return dict(formats)
     schemas = {part: one.schema for part, one in formats.items() if isinstance(one, Json) and one.schema}

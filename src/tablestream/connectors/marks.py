@@ -55,28 +55,20 @@ class Mark:
 
 @dataclass(frozen=True)
 class Moment:
-    """A micro-batch in the history of a query.
-
-    Attributes
-    ----------
-    number, query_id
-        The micro-batch and its query; no query is in the checkpoint if the id is empty.
-    proof, before
-        The proofs of this micro-batch and of the one before; empty if the checkpoint has none, because it is not
-        planned yet.
-    rebuilt
-        Other proofs of the micro-batch before: those of targets which were written when the query evolved.
-    evolves
-        If the query evolves, all rows of the output come: the target is ``"new"``, or has the old plan's rows and is
-        ``"brought over"``. `before` is then the proof with which the old plan has written this number.
-    """
+    """A micro-batch in the history of a query."""
 
     number: int
     query_id: str
+    """The micro-batch and its query; no query is in the checkpoint if the id is empty."""
     proof: str = ""
     before: str = ""
+    """The proofs of this micro-batch and of the one before; empty if the checkpoint has none, because it is not planned
+    yet."""
     rebuilt: frozenset[str] = frozenset()
+    """Other proofs of the micro-batch before: those of targets which were written when the query evolved."""
     evolves: Literal["", "new", "brought over"] = ""
+    """If the query evolves, all rows of the output come: the target is ``"new"``, or has the old plan's rows and is
+    ``"brought over"``. `before` is then the proof with which the old plan has written this number."""
 
     @property
     def earlier(self) -> Moment:
@@ -86,24 +78,16 @@ class Moment:
 
 @dataclass(frozen=True)
 class Found:
-    """What there is in a target.
-
-    Attributes
-    ----------
-    place
-        The target, for messages: ``The table public.amounts``.
-    mark
-        The query's last mark, if there is one.
-    is_empty
-        Whether it has no rows, or does not exist.
-    follows
-        Whether a micro-batch changes rows that earlier ones wrote, so that none may be missing.
-    """
+    """What there is in a target."""
 
     place: str
+    """The target, for messages: ``The table public.amounts``."""
     mark: Mark | None
+    """The query's last mark, if there is one."""
     is_empty: bool
+    """Whether it has no rows, or does not exist."""
     follows: bool
+    """Whether a micro-batch changes rows that earlier ones wrote, so that none may be missing."""
 
 
 @runtime_checkable
@@ -177,15 +161,10 @@ class Verdict(Enum):
 def judged(
     found: Found, number: int, moment: Moment | None, on_mismatch: OnMismatch, *, starting: bool = False
 ) -> Verdict:
-    """Say what is to be done.
+    """Say what is to be done; raises `TargetError` if target and checkpoint do not fit.
 
     A start settles every target but that of a new query: its first micro-batch does so. If a target does not fit later,
     somebody else has changed it meanwhile.
-
-    Raises
-    ------
-    TargetError
-        Target and checkpoint do not fit.
     """
     try:
         if moment is not None and moment.evolves:
@@ -218,17 +197,8 @@ def _is_replaced(found: Found, moment: Moment) -> bool:
 def has(found: Found, number: int, moment: Moment | None) -> bool:
     """Whether a target has a micro-batch already; False if it is the next one.
 
-    Parameters
-    ----------
-    found
-        What there is.
-    number, moment
-        The micro-batch. Without its place in a history, as where `Sink.write` is called by hand, the numbers decide.
-
-    Raises
-    ------
-    TargetError
-        Target and checkpoint do not fit, as the module's table says.
+    Without the moment in a history, as where `Sink.write` is called by hand, the numbers decide. Raises `TargetError`
+    as the module's table says.
     """
     mark = found.mark
     if moment is None:

@@ -36,22 +36,15 @@ def spark_schema(schema: pa.Schema, columns: StructType) -> pa.Schema:
 
 @dataclass
 class ParquetFile:
-    """One Parquet file, which a task writes.
-
-    Attributes
-    ----------
-    store, directory
-        Where it is; the directory is made if it is not there.
-    schema
-        See `spark_schema`.
-    codec
-        One of the values of `CODECS`.
-    """
+    """One Parquet file, which a task writes."""
 
     store: fs.FileSystem
     directory: str
+    """Where it is; the directory is made if it is not there."""
     schema: pa.Schema
+    """See `spark_schema`."""
     codec: str = "snappy"
+    """One of the values of `CODECS`."""
     name: str = field(default_factory=lambda: f"part-{uuid.uuid4()}.parquet")
     _held: list[pa.Table] = field(default_factory=list)
     _held_rows: int = 0

@@ -32,11 +32,6 @@ def ship(spark: SparkSession) -> None:
     """Ship the package to the executors of a session, unless they are on this machine or already have it.
 
     Under Spark Connect the server's administrator installs it.
-
-    Raises
-    ------
-    ArgumentError
-        The environment variable is neither yes nor no.
     """
     wanted = os.environ.get(SHIP, "yes")
     if wanted not in {"yes", "no"}:

@@ -264,10 +264,7 @@ def literal(text: str) -> str:
 def checked_path(path: str | os.PathLike[str], what: str) -> str:
     """Return a path as text, as short as it can be said: ``out/x`` for ``./out//x/``.
 
-    Raises
-    ------
-    ArgumentError
-        It is none, or empty, or a URL that contains a password. The message does not show it.
+    A URL that contains a password is refused by a message that does not show it.
     """
     given: object = path
     if not isinstance(given, str | os.PathLike):

@@ -27,13 +27,7 @@ if TYPE_CHECKING:
 
 
 def documents(spark: SparkSession, directory: str, pattern: str) -> list[dict[str, Any]]:
-    """Read small texts with a JSON object on each line, as `small_lines` does.
-
-    Raises
-    ------
-    DamagedStateError
-        A line is none.
-    """
+    """Read small texts with a JSON object on each line, as `small_lines` does, or raise `DamagedStateError`."""
     found = []
     for line in small_lines(spark, directory, pattern):
         document = json_object(line)
@@ -63,12 +57,8 @@ def first_line(spark: SparkSession, directory: str, pattern: str) -> str | None:
 def small_lines(spark: SparkSession, directory: str, pattern: str) -> list[str]:
     """Read the different lines of small texts in the order in which they are first found; none if no file exists.
 
-    Only `pattern` is a pattern: the name of a directory may contain ``[`` or ``*``.
-
-    Raises
-    ------
-    OSError
-        Something on this machine cannot be read, which Spark would say with an exception of its own.
+    Only `pattern` is a pattern: the name of a directory may contain ``[`` or ``*``. `OSError`: something on this
+    machine cannot be read, which Spark would say with an exception of its own.
     """
     here = on_this_machine(spark, directory)
     lines = _lines_by_spark(spark, directory, pattern) if here is None else lines_here(here, pattern)

@@ -167,12 +167,7 @@ def noted_origin(schema: StructType) -> Origin | None:
     """Find the origin that `with_origin` gave a frame, for the column's present name.
 
     If a source is made of the frame of another one, it is the origin that knows the places; what the other one says of
-    rows that could not be read holds, too.
-
-    Raises
-    ------
-    ArgumentError
-        Two know places.
+    rows that could not be read holds, too. It is an error if two know places.
     """
     found = list[Origin]()
     for column, note in all_noted(schema, _ORIGIN).items():

@@ -104,17 +104,8 @@ def seen_by_spark(spark: SparkSession, path: str) -> str:
 def check_writable(spark: SparkSession, path: str, what: str) -> None:
     """Raise if nothing can be created at a local path, before a query starts: it would end with an error of Java.
 
-    Other file systems, and those of other machines, are not looked at.
-
-    Parameters
-    ----------
-    what
-        What is wrong, such as "The checkpoint out cannot be read or written".
-
-    Raises
-    ------
-    ArgumentError
-        Nothing can be created there.
+    Other file systems, and those of other machines, are not looked at. `what` is wrong then, such as "The checkpoint
+    out cannot be read or written".
     """
     found = _seen(spark, path, _obstacle)
     if found:
@@ -125,11 +116,6 @@ def check_no_file(spark: SparkSession, path: str, what: str) -> None:
     """Raise if a local path is a file, where Spark needs a directory and says so only when the query runs.
 
     Other file systems, and those of other machines, are not looked at.
-
-    Raises
-    ------
-    ArgumentError
-        It is a file.
     """
     if _seen(spark, path, lambda here: "a file" if os.path.isfile(here) else ""):  # noqa: PTH113 - never raises
         raise ArgumentError(
@@ -139,13 +125,7 @@ def check_no_file(spark: SparkSession, path: str, what: str) -> None:
 
 
 def check_no_signs(spark: SparkSession, path: str) -> None:
-    """Raise if a local directory is called like a pattern: Spark would read those that match it in its place.
-
-    Raises
-    ------
-    ArgumentError
-        There is such a directory.
-    """
+    """Raise if a local directory is called like a pattern: Spark would read those that match it in its place."""
     if no_pattern(path) != path and _seen(spark, path, lambda here: here if Path(here).is_dir() else ""):
         raise ArgumentError(
             f"{path} is a directory, and Spark reads the directories that match its name as a pattern.",
@@ -154,13 +134,7 @@ def check_no_signs(spark: SparkSession, path: str) -> None:
 
 
 def check_no_empty(spark: SparkSession, path: str) -> None:
-    """Raise if a local directory has a Parquet file without a byte: Spark passes over it, and never reads it again.
-
-    Raises
-    ------
-    ArgumentError
-        There is such a file.
-    """
+    """Raise if a local directory has a Parquet file without a byte: Spark passes over it, and never reads it again."""
     found = _seen(spark, path, _empty_file)
     if found:
         raise ArgumentError(
@@ -170,13 +144,7 @@ def check_no_empty(spark: SparkSession, path: str) -> None:
 
 
 def check_none_came_empty(spark: SparkSession, path: str) -> None:
-    """Do the same while a query runs: the micro-batch fails before Spark has passed over the file.
-
-    Raises
-    ------
-    MalformedRecordError
-        There is such a file.
-    """
+    """Do the same while a query runs: the micro-batch fails before Spark has passed over the file."""
     found = _seen(spark, path, _empty_file)
     if found:
         raise MalformedRecordError(

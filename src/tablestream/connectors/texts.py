@@ -65,13 +65,7 @@ _YEAR_0 = "^0000"
 
 
 def checked_units(times: Any, columns: T.StructType) -> dict[str, Unit]:
-    """Return the unit of each column that is named, and under an empty name that of all others.
-
-    Raises
-    ------
-    ArgumentError
-        A unit is not known, or a name is not that of a column with times.
-    """
+    """Return the unit of each column with times that is named, and under an empty name that of all others."""
     if times is None:
         return {}
     named = dict(times) if isinstance(times, Mapping) else {"": times}
@@ -93,24 +87,16 @@ def checked_units(times: Any, columns: T.StructType) -> dict[str, Unit]:
 
 @dataclass(frozen=True)
 class Texts:
-    """How the values of some columns are read.
-
-    Attributes
-    ----------
-    columns
-        The columns that are wanted.
-    of
-        The format of the texts.
-    units
-        What `checked_units` returns.
-    kept
-        Types that Spark's parser reads, because the user says in which form they are.
-    """
+    """How the values of some columns are read."""
 
     columns: T.StructType
+    """The columns that are wanted."""
     of: Literal["json", "csv"]
+    """The format of the texts."""
     units: Mapping[str, Unit] = field(default_factory=dict)
+    """What `checked_units` returns."""
     kept: tuple[type[T.DataType], ...] = ()
+    """Types that Spark's parser reads, because the user says in which form they are."""
 
     @property
     def raw(self) -> T.StructType:

@@ -42,13 +42,7 @@ def use_driver_python(spark: SparkSession) -> None:
 
 
 def prepare_workers(spark: SparkSession) -> None:
-    """Give workers the driver's Python, or the package, and check once that they can run a plan.
-
-    Raises
-    ------
-    SessionSettingError
-        Their Python has another version than the driver's, or lacks a package.
-    """
+    """Give workers the driver's Python, or the package, and check once that they can run a plan."""
     use_driver_python(spark)
     ship(spark)
     if spark in _checked or _runs_driver_python(spark):

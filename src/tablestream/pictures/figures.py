@@ -16,21 +16,14 @@ _ADDED = ("rows_in", "rows_out", "cache_hits", "fetches", "merges")
 
 @dataclass(frozen=True)
 class Figures:
-    """The metrics of some micro-batches of a query, added up.
-
-    Attributes
-    ----------
-    caption
-        A line about the query.
-    operators
-        The sums of each operator, and the size of its state after the last micro-batch.
-    dropped
-        Numbers of dropped records, by table or operator, and reason; without zeros.
-    """
+    """The metrics of some micro-batches of a query, added up."""
 
     caption: str
+    """A line about the query."""
     operators: Mapping[str, OperatorMetrics]
+    """The sums of each operator, and the size of its state after the last micro-batch."""
     dropped: Mapping[tuple[str, str], int]
+    """Numbers of dropped records, by table or operator, and reason; without zeros."""
 
     @classmethod
     def of(cls, metrics: QueryMetrics | Iterable[QueryMetrics]) -> Figures:

@@ -20,16 +20,9 @@ def html_table(columns: Sequence[str], rows: Iterable[Sequence[str | None]]) -> 
 
 
 def relation_html(title: str, columns: Iterable[tuple[str, str, bool]], plan: str) -> str:
-    """Return a table or a stream as HTML.
+    """Return a table or a stream as HTML: its title, name and type of each column and whether it is of the key.
 
-    Parameters
-    ----------
-    title
-        Its kind and name.
-    columns
-        The name and the type of each column, and whether it is part of the key.
-    plan
-        Its plan as SVG, which may be wider than the page.
+    The plan, as SVG, may be wider than the page.
     """
     rows = [(name, kind, "key" if is_key else "") for name, kind, is_key in columns]
     shown = html_table(("column", "type", ""), rows)

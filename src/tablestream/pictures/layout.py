@@ -221,15 +221,7 @@ class _Item:
 
 
 class Stacks:
-    """The lanes of a picture, each from above to below.
-
-    Parameters
-    ----------
-    picture
-        The picture.
-    heights
-        The height of each box.
-    """
+    """The lanes of a picture, each from above to below, made of the height of each box."""
 
     def __init__(self, picture: Picture, heights: Mapping[str, float]) -> None:
         self.lane_of = {box.name: at for at, lane in enumerate(picture.lanes) for box in lane.boxes}

@@ -25,20 +25,7 @@ _ROLE = re.compile(r"\[([^\[\]]+)\]$")
 
 
 def picture_of(plan: PhysicalPlan, figures: Figures | None = None) -> Picture:
-    """Return the picture of a plan.
-
-    Parameters
-    ----------
-    plan
-        The plan.
-    figures
-        What a query that runs the plan did. None: the picture has no figures.
-
-    Raises
-    ------
-    ArgumentError
-        The figures are those of another plan.
-    """
+    """Return the picture of a plan, with the figures of a query that runs it if they are given."""
     if figures is not None:
         figures.check(measured(plan.rounds))
     drawing = _Drawing(plan, figures)

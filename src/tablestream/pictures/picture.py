@@ -33,27 +33,18 @@ class Line:
 
 @dataclass(frozen=True)
 class Box:
-    """A source, an operator or an output.
-
-    Attributes
-    ----------
-    name
-        Identifies it in the picture.
-    kind
-        What it stands for.
-    title
-        Its name in the plan.
-    inputs
-        What arrives at each of its inputs. Empty: its arrows end at the title.
-    lines
-        What is written below the title and the inputs.
-    """
+    """A source, an operator or an output."""
 
     name: str
+    """Identifies it in the picture."""
     kind: Kind
+    """What it stands for."""
     title: str
+    """Its name in the plan."""
     inputs: tuple[str, ...] = ()
+    """What arrives at each of its inputs. Empty: its arrows end at the title."""
     lines: tuple[Line, ...] = ()
+    """What is written below the title and the inputs."""
 
 
 @dataclass(frozen=True)
@@ -70,22 +61,15 @@ class Lane:
 
 @dataclass(frozen=True)
 class Arrow:
-    """Records on their way to a later lane: a shuffle.
-
-    Attributes
-    ----------
-    start, end
-        The names of two boxes.
-    input
-        Which input of `end` they are for. None: it has none.
-    dropped
-        Whether they are rejected records.
-    """
+    """Records on their way to a later lane: a shuffle."""
 
     start: str
     end: str
+    """The names of two boxes."""
     input: int | None = None
+    """Which input of `end` they are for. None: it has none."""
     dropped: bool = False
+    """Whether they are rejected records."""
 
 
 @dataclass(frozen=True)

@@ -14,28 +14,19 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class Change:
-    """A change of one key.
-
-    Attributes
-    ----------
-    time
-        From when on it holds.
-    value
-        The row as text. None: the row is deleted.
-    is_latest
-        Of a versioned table, whether no later version was known. None: the table is not versioned.
-    micro_batch
-        The micro-batch that emitted it. None: not known.
-    changed
-        The columns in which the row differs from that of the change before, as text. Empty: there is none, or all are
-        alike.
-    """
+    """A change of one key."""
 
     time: datetime
+    """From when on it holds."""
     value: str | None
+    """The row as text. None: the row is deleted."""
     is_latest: bool | None = None
+    """Of a versioned table, whether no later version was known. None: the table is not versioned."""
     micro_batch: int | None = None
+    """The micro-batch that emitted it. None: not known."""
     changed: str = ""
+    """The columns in which the row differs from that of the change before, as text. Empty: there is none, or all are
+    alike."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +49,10 @@ class Moment:
 
 
 def moments(changes: Sequence[Change], last: int | None = None) -> list[Moment]:
-    """Return what is known after each change of a key.
+    """Return what is known after each change of a key, in the order of their emission.
 
-    Parameters
-    ----------
-    changes
-        The changes in the order of their emission.
-    last
-        How many moments get spans: the last ones, from the span on that their earliest change is in. Default: all
-        moments get all spans, of which there are as many as the square of the changes.
+    `last` moments get spans, from the span on that their earliest change is in. Default: all moments get all spans, of
+    which there are as many as the square of the changes.
 
     Examples
     --------

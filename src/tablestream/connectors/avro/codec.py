@@ -82,11 +82,8 @@ class ConfluentAvro:
 def read(payload: bytes, written: AvroSchema, wanted: AvroSchema) -> Any:
     """Read one whole record.
 
-    Raises
-    ------
-    UndecodableError
-        The bytes are not a record of the schema `written`, there are trailing bytes, or they cannot be converted to
-        the schema `wanted`.
+    Raises `UndecodableError` if the bytes are not a record of the schema `written`, if some are left, or if they cannot
+    be converted to the schema `wanted`.
     """
     from fastavro import schemaless_reader
 
@@ -107,23 +104,9 @@ def read(payload: bytes, written: AvroSchema, wanted: AvroSchema) -> Any:
 def decoded(
     payloads: Sequence[bytes | None], decode: Callable[[bytes], Any], kind: AvroKind, wrapped: str | None
 ) -> pa.StructArray:
-    """Decode records.
+    """Decode records of the struct type `kind`: ``row`` and ``error`` of each, both null for a missing record.
 
-    Parameters
-    ----------
-    payloads
-        The records; None for missing ones.
-    decode
-        Decodes one record, or raises `UndecodableError`.
-    kind
-        The struct type of a record.
-    wrapped
-        The name of the only column, if the schema is not a record.
-
-    Returns
-    -------
-    StructArray
-        ``row`` and ``error``; both null for a missing record.
+    `decode` raises `UndecodableError`. `wrapped` is the name of the only column, if the schema is not a record.
     """
     rows: list[Any] = []
     errors: list[str | None] = []

@@ -25,13 +25,7 @@ from tablestream.errors import ArgumentError
 
 
 def check_columns(schema: AvroSchema, part: Part, topic: str, columns: T.StructType) -> None:
-    """Refuse columns without a field of their type, and fields without a column or a default.
-
-    Raises
-    ------
-    ArgumentError
-        The columns do not fit; the message names all of them.
-    """
+    """Refuse columns without a field of their type, and fields without a column or a default: all of them."""
     wrong = list(_wrong(schema, part, columns))
     if wrong:
         raise ArgumentError(

@@ -42,13 +42,7 @@ class Registry:
         return _schema(self, number)
 
     def latest(self, subject: str) -> tuple[int, AvroSchema]:
-        """Return number and schema of a subject's latest version.
-
-        Raises
-        ------
-        RegistryError
-            It does not exist, it is not Avro, or the registry does not answer.
-        """
+        """Return number and schema of a subject's latest version; `RegistryError` if there is none in Avro."""
         found = _asked(lambda: _client(self).get_latest_version(subject), f"the subject '{subject}'")
         if found.schema.schema_type != _AVRO:
             raise RegistryError(f"The subject '{subject}' has {found.schema.schema_type} schemas, not Avro.")

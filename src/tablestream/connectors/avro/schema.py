@@ -75,24 +75,15 @@ class AvroSchema:
 
 @dataclass(frozen=True)
 class AvroKind:
-    """An Avro type in other systems.
-
-    Attributes
-    ----------
-    spark
-        In Spark.
-    read
-        In Arrow, as it is read: dates and times are numbers.
-    timed
-        In Arrow, with times in Avro's units.
-    arrow
-        In Arrow as Spark needs it, with times in microseconds.
-    """
+    """An Avro type in other systems."""
 
     spark: T.DataType
     read: pa.DataType
+    """In Arrow, as it is read: dates and times are numbers."""
     timed: pa.DataType
+    """In Arrow, with times in Avro's units."""
     arrow: pa.DataType
+    """In Arrow as Spark needs it, with times in microseconds."""
 
 
 def _flat(spark: T.DataType, arrow: pa.DataType) -> AvroKind:
@@ -134,15 +125,7 @@ _UNIONS = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "
 
 @lru_cache(maxsize=1000)
 def parsed(schema: AvroSchema, *, converts: bool = True) -> Any:
-    """Parse a schema for fastavro.
-
-    Parameters
-    ----------
-    schema
-        The schema.
-    converts
-        Whether to keep logical types. Without them numbers stay numbers, except decimals.
-    """
+    """Parse a schema for fastavro, with its logical types or not: then numbers stay numbers, except decimals."""
     from fastavro import parse_schema
 
     named: dict[str, Any] = {}
@@ -196,13 +179,7 @@ class _Size:
 
     @classmethod
     def around(cls, inner: Sequence[_Size], *, is_empty: bool = False) -> _Size:
-        """The size of a schema with others inside it.
-
-        Raises
-        ------
-        _EndlessError
-            It has too many parts, or is too deep.
-        """
+        """The size of a schema with others inside it, unless it has too many parts or is too deep (`_EndlessError`)."""
         parts, depth = 1 + sum(one.parts for one in inner), 1 + max((one.depth for one in inner), default=0)
         if depth > _MAX_DEPTH:
             raise _EndlessError(_TOO_DEEP)
@@ -333,28 +310,9 @@ def _parts(schema: Any) -> Iterator[Any]:
 
 
 def columns_of(schema: AvroSchema, name: str) -> tuple[T.StructType, AvroKind, bool]:
-    """Return the columns of a schema.
+    """Return the columns of a schema, the struct of these columns, and whether the schema is a record.
 
-    Parameters
-    ----------
-    schema
-        The schema.
-    name
-        The name of the column if the schema is not a record.
-
-    Returns
-    -------
-    columns : StructType
-        The fields of a record, or one column.
-    kind : AvroKind
-        The struct of these columns.
-    is_record : bool
-        Whether the schema is a record.
-
-    Raises
-    ------
-    UnsupportedTypeError
-        A part has no Spark type; the message names it.
+    Otherwise it has one column, called `name`. The error about a part without a Spark type names the part.
     """
     types = _Types()
     *_, kind = [types.of(whole, name) for whole in _wholes(schema)]

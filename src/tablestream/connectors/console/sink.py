@@ -27,21 +27,14 @@ _printing = Lock()
 
 @dataclass(frozen=True, slots=True)
 class FirstChanges:
-    """The first changes of a micro-batch.
-
-    Attributes
-    ----------
-    title
-        The output, the micro-batch, and how many changes it has.
-    rows
-        The changes, sorted by ``_order`` and without it.
-    left_out
-        How many changes follow.
-    """
+    """The first changes of a micro-batch."""
 
     title: str
+    """The output, the micro-batch, and how many changes it has."""
     rows: DataFrame
+    """The changes, sorted by ``_order`` and without it."""
     left_out: int
+    """How many changes follow."""
 
     @classmethod
     def of(
@@ -60,18 +53,13 @@ class FirstChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstChangesSink(KeyedSink, ABC):
-    """Shows the first changes of each micro-batch, in order. A micro-batch that is done again is shown again.
-
-    Attributes
-    ----------
-    limit
-        How many of a micro-batch; None for all.
-    """
+    """Shows the first changes of each micro-batch, in order. A micro-batch that is done again is shown again."""
 
     INSTEAD: ClassVar[str]
     """What to do under Spark Connect."""
 
     limit: int | None
+    """How many of a micro-batch; None for all."""
 
     @property
     def target(self) -> str:

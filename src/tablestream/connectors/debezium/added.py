@@ -37,18 +37,12 @@ _MAX_ANNOUNCED = 1000
 
 @dataclass(frozen=True)
 class Fields:
-    """Tells the fields that are columns from others.
-
-    Attributes
-    ----------
-    known
-        The columns of key and value, and the fields that are left out on purpose.
-    expected
-        The columns that every row has: those of the value, without those of partial rows.
-    """
+    """Tells the fields that are columns from others."""
 
     known: frozenset[str]
+    """The columns of key and value, and the fields that are left out on purpose."""
     expected: frozenset[str]
+    """The columns that every row has: those of the value, without those of partial rows."""
 
     def added(self, rows: Sequence[Row | None]) -> dict[int, list[str]]:
         """Return the fields of each row that are no columns, of the rows that have any."""
@@ -82,18 +76,12 @@ class Fields:
 
 @dataclass
 class LeftOut:
-    """The names of fields that are left out on purpose, until a record has them.
-
-    Attributes
-    ----------
-    names
-        The names that no record has had.
-    fields
-        The fields that records have had, in their order.
-    """
+    """The names of fields that are left out on purpose, until a record has them."""
 
     names: tuple[str, ...]
+    """The names that no record has had."""
     fields: dict[str, None] = field(default_factory=dict)
+    """The fields that records have had, in their order."""
 
     def look(self, rows: Sequence[Row | None]) -> None:
         """Look for the names in some rows."""
@@ -122,15 +110,7 @@ def absent(table: str, name: str, fields: Iterable[str]) -> str:
 
 
 def announce(added: pa.Array, table: str) -> None:
-    """Name the fields without a column, each once in a process.
-
-    Parameters
-    ----------
-    added
-        Lists of the names, or null: ``added`` of `DebeziumDecoder.decode`.
-    table
-        The table's name.
-    """
+    """Name the fields without a column, each once in a process: ``added`` of `DebeziumDecoder.decode`."""
     if added.null_count == len(added):
         return
     for name in pc.list_flatten(added).unique().to_pylist():

@@ -30,27 +30,15 @@ class Schemas(Protocol):
 
 @dataclass(frozen=True)
 class AvroReader:
-    """Reads records of Avro.
-
-    Attributes
-    ----------
-    registry
-        Has the writers' schemas. One that does not answer raises: that is no fault of the record.
-    number_bytes
-        How many bytes a schema's number has: 4, or 8 as Apicurio's own converter writes it.
-    """
+    """Reads records of Avro."""
 
     registry: Schemas
+    """Has the writers' schemas. One that does not answer raises: that is no fault of the record."""
     number_bytes: Literal[4, 8] = 4
+    """How many bytes a schema's number has: 4, or 8 as Apicurio's own converter writes it."""
 
     def __call__(self, payload: bytes) -> Datum:
-        """Read a record that begins with a zero byte.
-
-        Raises
-        ------
-        UnreadableError
-            The registry does not have the schema, or the bytes are not of it.
-        """
+        """Read a record that begins with a zero byte; `UnreadableError` if its schema is missing or another."""
         start = 1 + self.number_bytes
         if len(payload) < start:
             raise UnreadableError("it has no schema number")

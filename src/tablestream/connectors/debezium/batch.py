@@ -37,48 +37,30 @@ _NO_META: Meta = (None, None, None, None, None)
 
 @dataclass(frozen=True)
 class Records:
-    """Records that were read, one entry each in every list.
-
-    Attributes
-    ----------
-    events
-        What they say.
-    keys, key_wires
-        The keys of upserts, reads and deletes, and their schemas.
-    moved_from, moved_to
-        The keys before and after a change of the key.
-    meta
-        What they say of themselves.
-    errors
-        Why some cannot be decoded.
-    """
+    """Records that were read, one entry each in every list."""
 
     events: list[Event]
     keys: list[Row | None]
     key_wires: list[Wire | None]
+    """The keys of upserts, reads and deletes, and their schemas."""
     moved_from: dict[int, tuple[Row, Wire | None]]
     moved_to: dict[int, tuple[Row, Wire | None]]
+    """The keys before and after a change of the key."""
     meta: list[Meta]
+    """What they say of themselves."""
     errors: Errors
+    """Why some cannot be decoded."""
 
 
 @dataclass(frozen=True)
 class RecordReader:
-    """Reads records.
-
-    Attributes
-    ----------
-    reader
-        Reads bytes.
-    key_names
-        The columns of the key.
-    usual
-        Reads the values of most records.
-    """
+    """Reads records."""
 
     reader: Reader
     key_names: tuple[str, ...]
+    """The columns of the key."""
     usual: UsualEnvelopes
+    """Reads the values of most records."""
 
     def read(self, keys: pa.Array, values: pa.Array, headers: pa.Array) -> Records:
         """Read records."""

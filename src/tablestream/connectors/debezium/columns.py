@@ -44,43 +44,26 @@ Errors = dict[int, str]
 
 @dataclass(frozen=True)
 class Columns:
-    """What a table's records are decoded into.
-
-    Attributes
-    ----------
-    key
-        The columns of the record's key, in the key's order.
-    value
-        The other columns.
-    """
+    """What a table's records are decoded into."""
 
     key: T.StructType
+    """The columns of the record's key, in the key's order."""
     value: T.StructType
+    """The other columns."""
 
 
 @dataclass(frozen=True)
 class Filler:
-    """Fills one column from records of one schema.
-
-    Attributes
-    ----------
-    column
-        The column.
-    scalar
-        Converts a value.
-    why
-        Why no row can be decoded, if so.
-    placeholders
-        The values that mean "unchanged and unknown".
-    partial
-        Null means "as before".
-    """
+    """Fills one column from records of one schema."""
 
     column: T.StructField
     scalar: Scalar | None
     why: str = ""
+    """Why no row can be decoded, if so."""
     placeholders: tuple[Any, ...] = ()
+    """The values that mean "unchanged and unknown"."""
     partial: bool = False
+    """Null means "as before"."""
 
     def fill(self, values: list[Any]) -> tuple[pa.Array, Sequence[int], Errors]:
         """Convert one value for each row; return which are unchanged and unknown, and why some cannot be decoded.
@@ -144,55 +127,31 @@ def is_missing(column: T.StructField) -> str:
 
 @dataclass
 class Part:
-    """What `Filling.fill` returns: for each row its columns, and what else was found.
-
-    Attributes
-    ----------
-    columns
-        One array a column; null where there is no row.
-    errors
-        Why rows cannot be decoded.
-    unchanged
-        For rows with columns that are unchanged and unknown: their positions, ascending.
-    """
+    """What `Filling.fill` returns: for each row its columns, and what else was found."""
 
     columns: list[pa.Array]
+    """One array a column; null where there is no row."""
     errors: Errors = field(default_factory=dict)
+    """Why rows cannot be decoded."""
     unchanged: dict[int, list[int]] = field(default_factory=dict)
+    """For rows with columns that are unchanged and unknown: their positions, ascending."""
 
 
 @dataclass
 class Filling:
-    """Fills the columns of a key or a value from records of any schema; remembers what it chose for each schema.
-
-    Attributes
-    ----------
-    columns
-        The columns.
-    modes
-        What a record's schema does not say.
-    placeholder
-        The connector's; None in a key.
-    partial
-        The columns whose null means "as before".
-    """
+    """Fills the columns of a key or a value from records of any schema; remembers what it chose for each schema."""
 
     columns: T.StructType
     modes: Modes
+    """What a record's schema does not say."""
     placeholder: Placeholder | None = None
+    """The connector's; None in a key."""
     partial: frozenset[str] = frozenset()
+    """The columns whose null means "as before"."""
     _chosen: dict[int, tuple[Wire | None, list[Filler]]] = field(default_factory=dict, init=False)
 
     def fill(self, rows: Sequence[Row | None], wires: Sequence[Wire | None]) -> Part:
-        """Convert rows.
-
-        Parameters
-        ----------
-        rows
-            The rows; None for none.
-        wires
-            The schema of each row's record, or None.
-        """
+        """Convert rows, some of which may be None, with the schema of each row's record, if it has one."""
         groups = _grouped(rows, wires)
         part = Part([])
         pieces: list[list[pa.Array]] = []
@@ -265,26 +224,10 @@ def infer(
     prefix: str = "__",
     avro: AvroReader | None = None,
 ) -> Columns:
-    """Find a table's columns from records with schemas.
+    """Find a table's columns from keys and values with schemas, in the order of their topic: the last row tells them.
 
-    Parameters
-    ----------
-    records
-        Keys and values, in the order of their topic: the last row with a schema tells the columns.
-    prefix
-        ``add.fields.prefix``: what begins the names of metadata in flattened rows.
-    avro
-        Reads records in Avro, if they are.
-
-    Returns
-    -------
-    Columns
-        The default type of each field (`types.py`); nullable where the schema says optional.
-
-    Raises
-    ------
-    ArgumentError
-        No record has a row, a key and the schemas of both.
+    A column has the default type of its field (`types.py`), and is nullable where the schema says optional. For
+    `prefix` and `avro` see `Reader`. It is an error if no record has a row, a key and the schemas of both.
 
     Examples
     --------

@@ -65,40 +65,6 @@ class DebeziumDecoder:
 
     A record with a schema is read by its schema, so `decimals` and `times` concern records without one.
 
-    Parameters
-    ----------
-    columns
-        The table's columns, such as `infer` finds them.
-    decimals
-        ``decimal.handling.mode`` of the connector.
-    times
-        The unit of dates and times, ``milliseconds``, ``microseconds``, ``nanoseconds``, ``isostring`` or
-        ``connect``; or a unit for each column that is named, as in ``{"opened": "milliseconds"}``. A string column
-        that is named here may hold times of day.
-    binary
-        ``binary.handling.mode`` of the connector.
-    placeholder
-        ``unavailable.value.placeholder`` of the connector.
-    unchanged
-        Columns of `columns.value` whose null means "as before", for records with partial rows; but see `_settle`.
-    source
-        Fields of ``source`` to add to the value, each as a column ``source_<field>``.
-    prefix
-        ``add.fields.prefix``: what begins the names of metadata in flattened rows.
-    avro
-        Reads records in Avro, if they are.
-    headers_known
-        Whether records come with their headers, which tell an insert from a change of the key.
-    except_columns
-        Fields of the rows that are left out on purpose.
-
-    Raises
-    ------
-    ArgumentError
-        An option is invalid, or columns have one name.
-    UnsupportedTypeError
-        Records of Debezium cannot become a column of such a type.
-
     Examples
     --------
     >>> key = T.StructType([T.StructField("id", T.IntegerType(), False)])
@@ -110,16 +76,29 @@ class DebeziumDecoder:
     """
 
     columns: Columns
+    """The table's columns, such as `infer` finds them."""
     decimals: Decimals = "precise"
+    """``decimal.handling.mode`` of the connector."""
     times: TimeMode | Mapping[str, TimeMode] = "microseconds"
+    """The unit of dates and times, ``milliseconds``, ``microseconds``, ``nanoseconds``, ``isostring`` or ``connect``;
+    or a unit for each column that is named, as in ``{"opened": "milliseconds"}``. A string column that is named here
+    may hold times of day."""
     binary: Binary = "bytes"
+    """``binary.handling.mode`` of the connector."""
     placeholder: str = DEFAULT
+    """``unavailable.value.placeholder`` of the connector."""
     unchanged: tuple[str, ...] = ()
+    """Columns of `columns.value` whose null means "as before", for records with partial rows; but see `_settle`."""
     source: tuple[str, ...] = ()
+    """Fields of ``source`` to add to the value, each as a column ``source_<field>``."""
     prefix: str = "__"
+    """``add.fields.prefix``: what begins the names of metadata in flattened rows."""
     avro: AvroReader | None = None
+    """Reads records in Avro, if they are."""
     headers_known: bool = True
+    """Whether records come with their headers, which tell an insert from a change of the key."""
     except_columns: tuple[str, ...] = ()
+    """Fields of the rows that are left out on purpose."""
 
     def __post_init__(self) -> None:
         _check_modes(self.decimals, self.times, self.binary, self.placeholder)
@@ -165,19 +144,9 @@ class DebeziumDecoder:
         return T.StructType([*self.columns.value.fields, *chosen])
 
     def decode(self, key: pa.Array, value: pa.Array, headers: pa.Array) -> pa.StructArray:
-        """Decode records.
+        """Decode records: one row of `schema` for each, in order.
 
-        Parameters
-        ----------
-        key, value
-            Binary; null for none.
-        headers
-            Lists of structs of a name and a value; null for none.
-
-        Returns
-        -------
-        StructArray
-            One row of `schema` for each record, in order.
+        Keys and values are binary, headers lists of structs of a name and a value; null for none.
         """
         starts = range(0, len(key), _ROWS_AT_ONCE)
         slices = [[one.slice(at, _ROWS_AT_ONCE) for one in (key, value, headers)] for at in starts]

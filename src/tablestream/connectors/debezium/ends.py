@@ -38,11 +38,6 @@ SCHEMA = pa.schema(
 class EndDecoder:
     """Decodes the values of a transaction topic.
 
-    Attributes
-    ----------
-    reader
-        Reads a value.
-
     Examples
     --------
     >>> end = b'{"status": "END", "id": "7:90", "data_collections": [{"data_collection": "s.t", "event_count": 2}]}'

@@ -30,14 +30,7 @@ _CONTROL = re.compile(rb"[\x00-\x1f]")
 
 
 def decimal_of(text: str) -> Decimal:
-    """Read a decimal number.
-
-    Raises
-    ------
-    ValueError
-        Its exponent is beyond `MAX_EXPONENT`.
-    ArithmeticError
-        It is no number.
+    """Read a decimal number; `ValueError` if its exponent is beyond `MAX_EXPONENT`, `ArithmeticError` if it is none.
 
     Examples
     --------

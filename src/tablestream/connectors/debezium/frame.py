@@ -26,12 +26,9 @@ _END = "transaction string, tables array<string>, events array<bigint>, error st
 
 
 def decoded(records: DataFrame, decoder: DebeziumDecoder, on_error: OnError, table: str) -> DataFrame:
-    """Decode the records of a topic, in the columns of Spark's Kafka source; `table` is its name, for the log.
+    """Decode the records of a topic: the columns of the key and of the value, and ``_debezium``.
 
-    Returns
-    -------
-    DataFrame
-        The columns of the key and of the value, and ``_debezium``.
+    The records have the columns of Spark's Kafka source; `table` is the table's name, for the log.
     """
     read = _on_workers(decoder, table)
     frame = records.select("*", read(F.col("key"), F.col("value"), F.col("headers")).alias(_DECODED))
@@ -53,13 +50,7 @@ def decoded(records: DataFrame, decoder: DebeziumDecoder, on_error: OnError, tab
 
 
 def transaction_ends(records: DataFrame, decoder: EndDecoder, on_error: OnError) -> DataFrame:
-    """Decode the records of a transaction topic, as `decoded` does.
-
-    Returns
-    -------
-    DataFrame
-        ``transaction``, ``tables`` and ``events`` of each end, and ``_kafka``, as `from_kafka` makes it.
-    """
+    """Decode the records of a transaction topic: ``transaction``, ``tables`` and ``events`` of ends, and ``_kafka``."""
 
     def ends(value: pa.Array) -> pa.Array:
         return decoder.decode(value)

@@ -39,13 +39,7 @@ _HEX = "hex:"
 
 @dataclass(frozen=True)
 class Placeholder:
-    """The connector's ``unavailable.value.placeholder``.
-
-    Raises
-    ------
-    ValueError
-        It begins with ``hex:``, and the rest is not hexadecimal.
-    """
+    """The connector's ``unavailable.value.placeholder``; `ValueError` if what follows ``hex:`` is not hexadecimal."""
 
     text: str = DEFAULT
 

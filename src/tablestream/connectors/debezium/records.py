@@ -63,47 +63,31 @@ class Datum(msgspec.Struct, gc=False):
 
 
 class Event(msgspec.Struct, gc=False):
-    """What one record says.
-
-    Attributes
-    ----------
-    op
-        ``upsert``, ``read``, ``delete``, ``truncate`` or ``skip``; None if it cannot be said.
-    row
-        The row, of an upsert or read.
-    wire
-        The schema of the row, if the record has one.
-    source, transaction
-        The blocks of the envelope, or what a flattened row has of them.
-    whole
-        Whether it says that there was no row before: an insert or a row of a snapshot, not a change of the key.
-    """
+    """What one record says."""
 
     op: str | None
+    """``upsert``, ``read``, ``delete``, ``truncate`` or ``skip``; None if it cannot be said."""
     row: dict[str, Any] | None = None
+    """The row, of an upsert or read."""
     wire: Wire | None = None
+    """The schema of the row, if the record has one."""
     source: Mapping[str, Any] = {}
     transaction: Mapping[str, Any] = {}
+    """The blocks of the envelope, or what a flattened row has of them."""
     whole: bool = False
+    """Whether it says that there was no row before: an insert or a row of a snapshot, not a change of the key."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads keys and values.
-
-    Attributes
-    ----------
-    prefix
-        What begins the names of metadata in flattened rows.
-    avro
-        Reads bytes that begin with a zero byte; None if Avro is not expected.
-    columns
-        The names of the row's columns; empty if they are not known.
-    """
+    """Reads keys and values."""
 
     prefix: str
+    """What begins the names of metadata in flattened rows."""
     avro: Callable[[bytes], Datum] | None = None
+    """Reads bytes that begin with a zero byte; None if Avro is not expected."""
     columns: tuple[str, ...] = ()
+    """The names of the row's columns; empty if they are not known."""
     _known: list[tuple[bytes, Wire | None]] = field(
         default_factory=list, init=False, repr=False, compare=False
     )
@@ -119,13 +103,7 @@ class Reader:
         return None
 
     def datum(self, payload: bytes) -> Datum:
-        """Read a key or a value.
-
-        Raises
-        ------
-        UnreadableError
-            It is neither JSON nor Avro, or its schema cannot be read.
-        """
+        """Read a key or a value; `UnreadableError` if it is neither JSON nor Avro, or its schema cannot be read."""
         if payload[:1] == b"\x00":
             if self.avro is None:
                 raise UnreadableError(
@@ -152,13 +130,7 @@ class Reader:
         return Datum(value, None)
 
     def header(self, payload: bytes) -> Datum:
-        """Read the key in a header; Connect's own converter writes control characters in it as they are.
-
-        Raises
-        ------
-        UnreadableError
-            As of `datum`.
-        """
+        """Read the key in a header; Connect's own converter writes control characters in it as they are."""
         try:
             return self.datum(payload)
         except UnreadableError:
@@ -167,13 +139,7 @@ class Reader:
             raise
 
     def event(self, value: Datum, key: Any) -> Event:
-        """Say what a value, not null, means.
-
-        Raises
-        ------
-        UnreadableError
-            It is none of Debezium's forms.
-        """
+        """Say what a value, not null, means; `UnreadableError` if it is none of Debezium's forms."""
         found = value.value
         if type(found) is not dict:
             raise UnreadableError("it is not an object")

@@ -24,21 +24,14 @@ class MisfitError(Exception):
 
 @dataclass(frozen=True)
 class Modes:
-    """The modes of the connector, for what a record's schema does not say.
-
-    Attributes
-    ----------
-    decimals
-        ``decimal.handling.mode``.
-    times
-        The unit of times, or a unit for each column that is named; ``""`` is for all others.
-    binary
-        ``binary.handling.mode``.
-    """
+    """The modes of the connector, for what a record's schema does not say."""
 
     decimals: Decimals
+    """``decimal.handling.mode``."""
     times: Mapping[str, Unit]
+    """The unit of times, or a unit for each column that is named; ``""`` is for all others."""
     binary: Binary
+    """``binary.handling.mode``."""
 
     def unit(self, column: str) -> Unit:
         """Return the unit of a column's times."""
@@ -47,24 +40,16 @@ class Modes:
 
 @dataclass(frozen=True)
 class Scalar:
-    """How values become those of a column.
-
-    Attributes
-    ----------
-    one
-        Converts a value that is not null, or raises `MisfitError`.
-    storage
-        The Arrow type of what `one` returns; it is cast to the column's.
-    plain
-        Values of exactly this Python type need no conversion.
-    bulk
-        Converts a whole column, or raises; then `one` says which value is wrong.
-    """
+    """How values become those of a column."""
 
     one: Callable[[Any], Any]
+    """Converts a value that is not null, or raises `MisfitError`."""
     storage: pa.DataType
+    """The Arrow type of what `one` returns; it is cast to the column's."""
     plain: type | None = None
+    """Values of exactly this Python type need no conversion."""
     bulk: Callable[[list[Any]], pa.Array] | None = None
+    """Converts a whole column, or raises; then `one` says which value is wrong."""
 
 
 def raw_bytes(value: Any) -> bytes:

@@ -130,13 +130,7 @@ def field_type(name: str) -> T.DataType | None:
 
 
 def field_value(source: Source, name: str) -> Any:
-    """Return a field of ``source`` for a column of type `field_type`.
-
-    Raises
-    ------
-    BadSourceError
-        It has another type.
-    """
+    """Return a field of ``source`` for a column of type `field_type`, or raise `BadSourceError`."""
     value, kind = source.get(name), field_type(name)
     if value is None:
         return None
@@ -153,13 +147,7 @@ def field_value(source: Source, name: str) -> Any:
 
 
 def connector(source: Source) -> str | None:
-    """Return the connector's name, which a flattened row may lack.
-
-    Raises
-    ------
-    BadSourceError
-        It is not text.
-    """
+    """Return the connector's name, which a flattened row may lack."""
     found = source.get("connector")
     if found is None or isinstance(found, str):
         return found

@@ -40,18 +40,12 @@ class _Transaction(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class UsualEnvelopes:
-    """Reads values that are usual envelopes.
-
-    Attributes
-    ----------
-    reader
-        Knows the schemas that were read before.
-    fields
-        The fields of ``source`` that become columns.
-    """
+    """Reads values that are usual envelopes."""
 
     reader: Reader
+    """Knows the schemas that were read before."""
     fields: tuple[str, ...] = ()
+    """The fields of ``source`` that become columns."""
 
     def event(self, payload: bytes) -> Event | None:
         """Say what a value means; None if it is no usual envelope."""

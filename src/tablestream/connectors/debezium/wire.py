@@ -52,37 +52,25 @@ class BadSchemaError(Exception):
 
 @dataclass(frozen=True)
 class Wire:
-    """The schema of a value in a record.
-
-    Attributes
-    ----------
-    base
-        Connect's base type: ``boolean``, ``int8`` to ``int64``, ``float``, ``double``, ``string``, ``bytes``,
-        ``array``, ``map`` or ``struct``.
-    name
-        The semantic type, such as ``io.debezium.time.Date``; empty if the base type says all.
-    parameters
-        Of the semantic type, such as ``scale``.
-    optional
-        Whether the value may be null.
-    fields
-        Of a struct, in order.
-    items
-        Of an array, or the values of a map.
-    keys
-        Of a map.
-    guessed
-        The record has no schema: this one follows from the table's column.
-    """
+    """The schema of a value in a record."""
 
     base: str
+    """Connect's base type: ``boolean``, ``int8`` to ``int64``, ``float``, ``double``, ``string``, ``bytes``, ``array``,
+    ``map`` or ``struct``."""
     name: str = ""
+    """The semantic type, such as ``io.debezium.time.Date``; empty if the base type says all."""
     parameters: tuple[tuple[str, str], ...] = ()
+    """Of the semantic type, such as ``scale``."""
     optional: bool = True
+    """Whether the value may be null."""
     fields: tuple[tuple[str, Wire], ...] = ()
+    """Of a struct, in order."""
     items: Wire | None = None
+    """Of an array, or the values of a map."""
     keys: Wire | None = None
+    """Of a map."""
     guessed: bool = False
+    """The record has no schema: this one follows from the table's column."""
 
     def parameter(self, name: str) -> str | None:
         """Return a parameter of the semantic type, or None."""
@@ -102,13 +90,7 @@ class Wire:
 
 
 def wire_of(schema: Any) -> Wire:
-    """Read a schema as Connect's JSON converter writes it.
-
-    Raises
-    ------
-    BadSchemaError
-        It is not one.
-    """
+    """Read a schema as Connect's JSON converter writes it, or raise `BadSchemaError`."""
     base = text_of(schema.get("type")) if isinstance(schema, Mapping) else None
     if base not in KINDS:
         raise BadSchemaError("its schema is not one of Kafka Connect's")

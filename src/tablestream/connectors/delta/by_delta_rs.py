@@ -99,19 +99,9 @@ _EXACT_DIGITS = 15
 
 
 class RsTable:
-    """A table at a place, as delta-rs sees it now.
+    """A table at a place, as delta-rs sees it now: a local path, or a URI that delta-rs knows.
 
-    Parameters
-    ----------
-    uri
-        A local path, or a URI that delta-rs knows.
-    storage_options
-        How the store is opened.
-
-    Attributes
-    ----------
-    has_few
-        Whether the rows that will be written are known to be few.
+    `has_few`: whether the rows that will be written are known to be few.
     """
 
     def __init__(self, uri: str, storage_options: Mapping[str, str]) -> None:
@@ -319,14 +309,7 @@ class RsTable:
     def _source(self, frame: DataFrame, query: str, merged_by: Sequence[str] = ()) -> Iterator[Any]:
         """Bring rows where delta-rs reads them: from memory, or as a stream from files that the workers wrote.
 
-        Parameters
-        ----------
-        frame
-            The rows.
-        query
-            The query that writes them.
-        merged_by
-            The key, for MERGE: the last change of each remains, under the names c0, c1, ...
+        For MERGE, `merged_by` is the key: the last change of each remains, under the names c0, c1, ...
         """
         fitted = self._fitted(frame)
         names = [name for name in fitted.columns if not merged_by or name not in CHANGE_COLUMNS]

@@ -40,19 +40,9 @@ _OP = "__tablestream_op"
 
 
 def of_feed(feed: DataFrame, *, check_preimages: bool = False) -> DataFrame:
-    """Put what the feed says of each change into one column.
+    """Put what the feed says of each change into one column, ``_change_feed``, behind those of the table.
 
-    Parameters
-    ----------
-    feed
-        The columns of the table, ``_change_type``, ``_commit_version`` and ``_commit_timestamp``.
-    check_preimages
-        Whether the frame has the rows that were there before a version as preimages, too.
-
-    Returns
-    -------
-    DataFrame
-        The columns of the table, and ``_change_feed``.
+    To check preimages, the frame has the rows that were there before a version as preimages, too.
     """
     columns = [name for name in feed.columns if name not in {TYPE, VERSION, TIMESTAMP}]
     op = F.when(F.col(TYPE).isin(*_NEW), UPSERT).when(F.col(TYPE).isin(*_OLD), DELETE)

@@ -25,23 +25,16 @@ _KEY = "tablestream"
 
 @dataclass(frozen=True)
 class DeltaMark:
-    """A mark as it stands in the metadata of a commit.
-
-    Attributes
-    ----------
-    query, micro_batch, proof
-        See `Mark`.
-    app_id
-        The ``txnAppId`` of the commit, and of those after it.
-    whole
-        Whether the commit replaced all rows: marks of other queries before it count no more.
-    """
+    """A mark as it stands in the metadata of a commit."""
 
     query: str
     micro_batch: int
     proof: str
+    """See `Mark`."""
     app_id: str
+    """The ``txnAppId`` of the commit, and of those after it."""
     whole: bool = False
+    """Whether the commit replaced all rows: marks of other queries before it count no more."""
 
     @property
     def mark(self) -> Mark:
@@ -76,24 +69,17 @@ class History(Protocol):
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit of a Delta table; times are microseconds since 1970.
-
-    Attributes
-    ----------
-    version, at, operation
-        Its version, its time and what it did.
-    metadata
-        Its ``userMetadata``.
-    to_version, to_time
-        Where ``RESTORE`` brought the table.
-    """
+    """A commit of a Delta table; times are microseconds since 1970."""
 
     version: int
     at: int
     operation: str
+    """Its version, its time and what it did."""
     metadata: str | None
+    """Its ``userMetadata``."""
     to_version: int | None = None
     to_time: int | None = None
+    """Where ``RESTORE`` brought the table."""
 
 
 def last_mark(history: History, query_id: str) -> DeltaMark | None:

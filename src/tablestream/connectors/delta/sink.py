@@ -212,12 +212,7 @@ class DeltaSink(MarkingSink):
     def _open(self, spark: SparkSession, output: StructType, rows: DataFrame | None = None) -> Table:
         """Look at the table by delta-rs if it can write to it, and otherwise by Spark.
 
-        Parameters
-        ----------
-        spark, output
-            The session, and the columns that will be written.
-        rows
-            What will be written, if it is known and persisted.
+        `output` are the columns that will be written, and `rows` the rows, if they are known and persisted.
         """
         uri = self._uri(spark)
         if uri is None:

@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 def appended_rows(
     spark: SparkSession, path: str, *, options: Mapping[str, Option] | None = None
 ) -> DataFrame:
-    """Read the rows that are appended to a Delta table.
-
-    Raises
-    ------
-    SessionSettingError
-        The session lacks Delta Lake.
-    """
+    """Read the rows that are appended to a Delta table."""
     if lacking(spark):
         settings = " ".join(f"--conf {name}={value}" for name, value in SETTINGS.items())
         raise SessionSettingError(

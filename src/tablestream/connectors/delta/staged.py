@@ -32,23 +32,15 @@ _Leaf: TypeAlias = tuple[tuple[str, ...], pa.DataType | None]
 
 @dataclass(frozen=True)
 class DeltaStage:
-    """What the workers do for a table.
-
-    Attributes
-    ----------
-    uri, storage_options
-        The table.
-    columns, schema
-        The columns of the changes.
-    run
-        A name for what one start of the query writes.
-    """
+    """What the workers do for a table."""
 
     uri: str
     storage_options: Mapping[str, str] = field(repr=False)
     columns: T.StructType
     schema: pa.Schema
+    """The columns of the changes."""
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """A name for what one start of the query writes."""
 
     def line(self, columns: Mapping[str, str]) -> None:
         """See `Stage`."""
@@ -192,21 +184,14 @@ class TableStage(DeltaStage):
 
 @dataclass
 class ChangesFile:
-    """The last change of each key that a task has.
-
-    Attributes
-    ----------
-    file
-        Where they are written.
-    names
-        The columns that are kept, and their names in the file.
-    key
-        The key columns.
-    """
+    """The last change of each key that a task has."""
 
     file: ParquetFile
+    """Where they are written."""
     names: Mapping[str, str]
+    """The columns that are kept, and their names in the file."""
     key: tuple[str, ...]
+    """The key columns."""
     _held: list[pa.Table] = field(default_factory=list)
 
     def add(self, rows: pa.Table) -> None:

@@ -131,13 +131,7 @@ class FileBatches:
         self._show(attempt, self.here / f"{MICRO_BATCH}={mark.micro_batch}", mark)
 
     def remove(self, numbers: Sequence[int]) -> None:
-        """Remove micro-batches, the last one first.
-
-        Raises
-        ------
-        TargetError
-            Only Spark has the file system, and cannot remove them.
-        """
+        """Remove micro-batches, the last one first; `TargetError` where only Spark has the file system, and cannot."""
         if self.here is None and numbers:
             raise TargetError(
                 f"The log {self.path} has the micro-batches {numbers[0]} to {numbers[-1]}, which the checkpoint does"

@@ -15,15 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class LinesFile:
-    """One file with a text on each line, which a task writes.
-
-    Attributes
-    ----------
-    directory
-        Where it is; made if it is not there.
-    """
+    """One file with a text on each line, which a task writes."""
 
     directory: Path
+    """Where it is; made if it is not there."""
     name: str = field(default_factory=lambda: f"part-{uuid.uuid4()}.json")
     _file: BinaryIO | None = None
 

@@ -88,16 +88,8 @@ def typed_rows(
 ) -> DataFrame:
     """Give rows as Spark read them their types, and the texts of malformed ones.
 
-    Parameters
-    ----------
-    frame
-        Of the columns ``texts.raw`` and the corrupt record.
-    columns
-        The columns of the result, in their order.
-    texts
-        How values become those of their columns.
-    given
-        The user's options, by their names in lower case.
+    The frame has the columns ``texts.raw`` and the corrupt record; `given` are the user's options, by their names in
+    lower case.
     """
     raw = {name: F.col(quoted(name)) for name in texts.columns.names}
     corrupt = F.col(CORRUPT_RECORD)

@@ -35,21 +35,9 @@ _CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 def checked_options(
     given: Mapping[str, Option] | None, decided: Mapping[str, str], caller: str
 ) -> dict[str, str]:
-    """Accept further options, except those that are set here.
+    """Accept further options of a function, except those that are set here: `decided` has the hint for each.
 
-    Parameters
-    ----------
-    given
-        The user's options.
-    decided
-        The hint for each option that cannot be given, by its name in lower case.
-    caller
-        The function that has them as ``options=``.
-
-    Raises
-    ------
-    ArgumentError
-        An option is set here. Its value is not shown.
+    Its names are in lower case. No value is shown.
     """
     check_mapping(given, "options")
     options = {name: _text(value) for name, value in (given or {}).items()}
@@ -77,10 +65,7 @@ def checked_servers(servers: Any) -> str:
 def check_hidden(spark: SparkSession, options: Mapping[str, str]) -> None:
     """Refuse secrets that Spark would show: in plans and errors, it hides options by their names.
 
-    Raises
-    ------
-    SessionSettingError
-        The session's patterns do not match an option that holds a secret, or only Java understands them.
+    Also refuse a session whose patterns only Java understands.
     """
     secrets = {name: value for name, value in options.items() if _is_secret(name.lower(), value)}
     if not secrets:
@@ -116,13 +101,7 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 def check_connector(spark: SparkSession) -> None:
-    """Refuse a session without Spark's Kafka connector.
-
-    Raises
-    ------
-    SessionSettingError
-        It is not on the class path.
-    """
+    """Refuse a session without Spark's Kafka connector on its class path."""
     try:
         _ = spark.readStream.format("kafka").options(**{SERVERS: "none:1", "subscribe": "none"}).load().schema
     except AnalysisException as error:

@@ -42,22 +42,15 @@ _WRITER_DIGITS = 16
 
 @dataclass(frozen=True)
 class _Written:
-    """How the columns of an output become records.
-
-    Attributes
-    ----------
-    value_columns
-        The columns of the value.
-    key, value
-        Turn the columns into bytes.
-    records
-        Whether it is a stream, whose keys may be null: if all parts are null, the record has no key.
-    """
+    """How the columns of an output become records."""
 
     value_columns: tuple[str, ...]
+    """The columns of the value."""
     key: Encoder | None
     value: Encoder
+    """Turn the columns into bytes."""
     records: bool
+    """Whether it is a stream, whose keys may be null: if all parts are null, the record has no key."""
 
 
 @dataclass(frozen=True)

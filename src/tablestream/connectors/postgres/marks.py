@@ -61,13 +61,7 @@ _DATABASE = "SELECT d.oid::text FROM pg_catalog.pg_database d WHERE d.datname = 
 
 
 def check_plain(connection: psycopg.Connection, schema: str, table: str) -> None:
-    """Lock a table that the library made, and refuse one that somebody else made or gave code to.
-
-    Raises
-    ------
-    DatabaseError
-        It may run code of somebody else.
-    """
+    """Lock a table that the library made, and refuse one that somebody else made or gave code to."""
     name = f"{quoted(schema)}.{quoted(table)}"
     connection.execute(f"LOCK TABLE {name} IN ROW EXCLUSIVE MODE")
     found = connection.execute(_SUSPECT, (schema, table)).fetchone()
@@ -88,13 +82,7 @@ def check_plain(connection: psycopg.Connection, schema: str, table: str) -> None
 
 
 def check_marks(connection: psycopg.Connection, statements: Statements) -> None:
-    """Refuse a table of marks that cannot be trusted, and give one of an older version the column for proofs.
-
-    Raises
-    ------
-    DatabaseError
-        It may run code of somebody else, or has other columns.
-    """
+    """Refuse a table of marks that cannot be trusted, and give one of an older version the column for proofs."""
     check_plain(connection, statements.marks_schema, statements.marks_table)
     columns = dict(connection.execute(_COLUMNS, (statements.marks,)).fetchall())
     if "proof" not in columns:

@@ -25,19 +25,9 @@ WHERE n.nspname = %s AND c.relname = %s AND NOT CASE p WHEN 'DELETE'
 
 
 def check_rights(connection: psycopg.Connection, statements: Statements, *, there: bool, place: str) -> None:
-    """Refuse a role that could not write a micro-batch.
+    """Refuse a role that could not write a micro-batch to a table, which exists or has to be created.
 
-    Parameters
-    ----------
-    there
-        Whether the table exists. Otherwise it has to be created.
-    place
-        The server, for the error.
-
-    Raises
-    ------
-    DatabaseError
-        It lacks rights. The message has the statements that grant them.
+    The error, which names the server `place`, has the statements that grant what is lacking.
     """
     role, database = connection.execute("SELECT CURRENT_USER::text, current_database()::text").fetchone() or (
         "",

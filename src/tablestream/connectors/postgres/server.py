@@ -65,13 +65,7 @@ class Server:
 
     @classmethod
     def of(cls, conninfo: Any) -> Server:
-        """Check a connection string.
-
-        Raises
-        ------
-        ArgumentError
-            psycopg is missing, or the string cannot be read. The message does not show it.
-        """
+        """Check a connection string; no error shows it."""
         if not isinstance(conninfo, str):
             raise _bad_conninfo()
         server = cls(conninfo)
@@ -106,17 +100,8 @@ class Server:
     def transaction(self, what: str) -> Iterator[psycopg.Connection]:
         """Connect, and run one transaction: committed at the end, rolled back by an error.
 
-        Parameters
-        ----------
-        what
-            What is done, for errors, as in "write a micro-batch".
-
-        Raises
-        ------
-        DatabaseError
-            The server does not answer, or refuses something.
-        ArgumentError
-            This process, such as an executor's, has no psycopg.
+        `what` is done, for errors, as in "write a micro-batch". Raises `DatabaseError` if the server does not answer,
+        or refuses something, and `ArgumentError` if this process, such as an executor's, has no psycopg.
         """
         _import()
         import psycopg

@@ -34,13 +34,7 @@ class TableName:
 
     @classmethod
     def of(cls, text: Any) -> TableName:
-        """Take ``schema.table`` apart; the schema is ``public`` if it is missing.
-
-        Raises
-        ------
-        ArgumentError
-            It is no such name.
-        """
+        """Take ``schema.table`` apart; the schema is ``public`` if it is missing."""
         found = _NAME.fullmatch(text) if isinstance(text, str) else None
         if found is None:
             raise ArgumentError(
@@ -65,13 +59,7 @@ def _plain(part: str) -> str:
 
 
 def checked(name: str) -> str:
-    """Refuse what PostgreSQL cannot have as a name.
-
-    Raises
-    ------
-    ArgumentError
-        It is empty, too long, which the server would cut, or contains U+0000.
-    """
+    """Refuse what PostgreSQL cannot have as a name: an empty one, one that the server would cut, or with U+0000."""
     if not name or "\0" in name or len(name.encode()) > _LONGEST_NAME:
         raise ArgumentError(
             f"{name!r} cannot be a name in PostgreSQL, which has 1 to {_LONGEST_NAME} bytes.",
@@ -81,13 +69,7 @@ def checked(name: str) -> str:
 
 
 def checked_column(name: str) -> str:
-    """Refuse what PostgreSQL cannot have as the name of a column.
-
-    Raises
-    ------
-    ArgumentError
-        It is no name (see `checked`), or that of a column that every table has.
-    """
+    """Refuse what is no name (see `checked`), or that of a column that every table has."""
     if name in _OF_EVERY_TABLE:
         raise ArgumentError(
             f"{name!r} cannot be a column in PostgreSQL, where every table has one of this name.",
@@ -149,26 +131,17 @@ class SoftDelete:
 
 @dataclass(frozen=True)
 class Statements:
-    """The statements for one target.
-
-    Attributes
-    ----------
-    target
-        The table.
-    marks_schema
-        The schema of the marks and of staging tables.
-    columns
-        The columns of the output, the key first.
-    soft_delete
-        What a delete sets; None if it removes the row.
-    """
+    """The statements for one target."""
 
     marks_table: ClassVar[str] = MARKS
 
     target: TableName
     marks_schema: str
+    """The schema of the marks and of staging tables."""
     columns: tuple[Column, ...]
+    """The columns of the output, the key first."""
     soft_delete: SoftDelete | None = None
+    """What a delete sets; None if it removes the row."""
 
     @property
     def marks(self) -> str:

@@ -39,25 +39,17 @@ _RESULT = pa.schema(
 
 @dataclass(frozen=True)
 class Task:
-    """What every task of a micro-batch knows.
-
-    Attributes
-    ----------
-    server, statements
-        Where to, and the SQL.
-    prefix
-        How the names of staging tables begin.
-    inline_bytes
-        The longest text that a task hands to the driver.
-    left_out
-        Whether messages leave values out.
-    """
+    """What every task of a micro-batch knows."""
 
     server: Server
     statements: Statements
+    """Where to, and the SQL."""
     prefix: str
+    """How the names of staging tables begin."""
     inline_bytes: int
+    """The longest text that a task hands to the driver."""
     left_out: bool = field(default_factory=leaves_out_data)
+    """Whether messages leave values out."""
 
 
 @dataclass(frozen=True)

@@ -86,15 +86,7 @@ def look_at(connection: psycopg.Connection, name: TableName) -> Table | None:
 def described(
     name: TableName, marks_schema: str, key: StructType, value: StructType, soft_delete: str | None
 ) -> Statements:
-    """The statements for a table that does not exist yet: its columns have the types that Spark's are created as.
-
-    Raises
-    ------
-    UnsupportedTypeError
-        PostgreSQL has no such type.
-    PlanError
-        A column has the name of the one for deletes.
-    """
+    """The statements for a table that does not exist yet: its columns have the types that Spark's are created as."""
     fields = [*((one, True) for one in key.fields), *((one, False) for one in value.fields)]
     if soft_delete is not None and any(one.name == soft_delete for one, _ in fields):
         raise PlanError(
@@ -110,22 +102,7 @@ def described(
 
 
 def fitted(wanted: Statements, table: Table, kinds: StructType) -> Statements:
-    """Return the statements for an existing table, or refuse it, as the module's table says.
-
-    Parameters
-    ----------
-    wanted
-        The statements for a table that does not exist.
-    table
-        The table that does.
-    kinds
-        The columns of the output.
-
-    Raises
-    ------
-    PlanError
-        The table does not fit.
-    """
+    """Return the statements for an existing table and the output's columns, or refuse it as the module's table says."""
     refuse = _Refusal(wanted)
     if table.kind not in {"r", "p"}:
         raise refuse("is no table", "Name a table, and not a view or a foreign table.")
@@ -154,19 +131,9 @@ class _Refusal:
 
 
 def missing(wanted: Statements, server_version: int, *, create: bool) -> Statements:
-    """Return the statements for a table that does not exist, or refuse it.
+    """Return the statements for a table that does not exist, or refuse it if it may not, or cannot, be created.
 
-    Parameters
-    ----------
-    server_version
-        As libpq tells it: 150004 for 15.4. Only from 15 on can a key with nulls be unique.
-    create
-        Whether the table may be created.
-
-    Raises
-    ------
-    PlanError
-        It may not, or the server cannot have it.
+    `server_version` is as libpq tells it: 150004 for 15.4. Only from 15 on can a key with nulls be unique.
     """
     nullable = [one.name for one in wanted.columns if one.is_key and one.nullable]
     if not nullable or server_version >= _NULLS_NOT_DISTINCT:

@@ -48,37 +48,18 @@ Texts = list[str | None]
 
 @dataclass
 class UnstorableError(Exception):
-    """A value that PostgreSQL cannot store.
-
-    Attributes
-    ----------
-    row
-        Its place in the array.
-    why
-        The end of the sentence "The value ...".
-    column
-        The number of the column.
-    """
+    """A value that PostgreSQL cannot store."""
 
     row: int
+    """Its place in the array."""
     why: str
+    """The end of the sentence "The value ..."."""
     column: int = 0
+    """The number of the column."""
 
 
 def copy_text(arrays: Sequence[pa.Array], types: Sequence[str]) -> bytes:
-    r"""Return rows as the text of a COPY.
-
-    Parameters
-    ----------
-    arrays
-        The columns.
-    types
-        The PostgreSQL types of the columns, as the server prints them.
-
-    Raises
-    ------
-    UnstorableError
-        A value cannot be stored.
+    r"""Return columns of these types, as the server prints them, as the text of a COPY, or raise `UnstorableError`.
 
     Examples
     --------

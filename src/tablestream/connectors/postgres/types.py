@@ -64,19 +64,7 @@ _VARCHAR = re.compile(r"character varying\((\d+)\)")
 
 
 def created_as(kind: T.DataType, column: str) -> str:
-    """Return the PostgreSQL type of a new column, as the server prints it.
-
-    Parameters
-    ----------
-    kind
-        The Spark type.
-    column
-        The column's name, for the error.
-
-    Raises
-    ------
-    UnsupportedTypeError
-        No PostgreSQL type holds its values unchanged, as for intervals.
+    """Return the PostgreSQL type of a new column, as the server prints it; intervals, for instance, have none.
 
     Examples
     --------
@@ -100,23 +88,9 @@ def created_as(kind: T.DataType, column: str) -> str:
 
 
 def fits(kind: T.DataType, stored: str, column: str, *, is_key: bool) -> bool:
-    """Whether an existing column holds all values of a Spark type unchanged.
+    """Whether a column of the type `stored`, as the server prints it, holds all values of a Spark type unchanged.
 
-    Parameters
-    ----------
-    kind
-        The Spark type.
-    stored
-        The type of the existing column, as the server prints it.
-    column
-        The column's name, for the error.
-    is_key
-        Whether it is part of the key: keys that differ must stay different.
-
-    Raises
-    ------
-    UnsupportedTypeError
-        No PostgreSQL type would do.
+    Keys that differ must stay different.
 
     Examples
     --------
