@@ -86,9 +86,9 @@ def test_a_proof_is_that_of_what_was_planned() -> None:
 
 
 def test_other_words_for_a_mismatch_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="no on_mismatch='replace'"):
+    with pytest.raises(ArgumentError, match="on_mismatch='replace' is not known"):
         to_delta("out", on_mismatch="replace")  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="no on_mismatch='replace'"):
+    with pytest.raises(ArgumentError, match="on_mismatch='replace' is not known"):
         to_files("out", on_mismatch="replace")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="no on_mismatch=None"):
         to_postgres("out", "host=x", on_mismatch=None)  # type: ignore[arg-type]

@@ -25,8 +25,7 @@ from tablestream.connectors.avro.codec import (
     decoded,
     read,
 )
-from tablestream.connectors.avro.columns import check_columns
-from tablestream.connectors.avro.format import avro, confluent_avro
+from tablestream.connectors.avro.format import avro, check_columns, confluent_avro
 from tablestream.connectors.avro.registry import Registry
 from tablestream.connectors.avro.schema import AvroSchema, columns_of
 from tablestream.errors import ArgumentError, RecordEncodingError, RegistryError, UnsupportedTypeError

@@ -30,10 +30,11 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, Self, get_args, runtime_checkable
 
+from tablestream.arguments.words import check_known
 from tablestream.connectors.sink import KeyedSink, Sink
-from tablestream.errors import ArgumentError, TargetError
+from tablestream.errors import TargetError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -120,6 +121,9 @@ class MarkingSink(KeyedSink):
 
     on_mismatch: OnMismatch = "refuse"
     moment: Moment | None = None
+
+    def __post_init__(self) -> None:
+        check_known("on_mismatch", self.on_mismatch, get_args(OnMismatch))
 
     def at(self, moment: Moment) -> Self:
         """Return the same sink for one micro-batch."""
@@ -272,19 +276,3 @@ def no_rebuild(place: str) -> TargetError:
         " another history.",
         hint='Write to a new log; or give on_mismatch="accept", which goes on with what is there.',
     )
-
-
-def checked_on_mismatch(given: Any) -> OnMismatch:
-    """Return the argument of a sink.
-
-    Raises
-    ------
-    ArgumentError
-        It is something else.
-    """
-    if given not in get_args(OnMismatch):
-        raise ArgumentError(
-            f"There is no on_mismatch={given!r}.", hint="Choose 'refuse', 'rebuild' or 'accept'."
-        )
-    chosen: OnMismatch = given
-    return chosen

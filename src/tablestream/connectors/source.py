@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from tablestream.arguments.words import check_known
 from tablestream.connectors.sink import quoted
 from tablestream.errors import ArgumentError
 
@@ -108,10 +109,7 @@ class Origin:
                 "The origin has a position, and no partition in which it counts.",
                 hint="Give partition=, such as partition=(\"'all'\",) if the rows have one order.",
             )
-        if self.on_malformed not in get_args(OnMalformed):
-            raise ArgumentError(
-                f"on_malformed={self.on_malformed!r} is not known.", hint="Choose 'fail', 'drop' or 'keep'."
-            )
+        check_known("on_malformed", self.on_malformed, get_args(OnMalformed))
 
 
 def with_origin(frame: DataFrame, column: str, origin: Origin) -> DataFrame:

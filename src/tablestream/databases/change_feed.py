@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tablestream.arguments.kinds import flag
-from tablestream.connectors.delta.change_feed import CHANGE_FEED, TIMESTAMP, TYPE, VERSION, of_feed
+from tablestream.connectors.delta.source import CHANGE_FEED, TIMESTAMP, TYPE, VERSION, of_feed
 from tablestream.errors import ArgumentError
 from tablestream.handles.relation import versioned
 from tablestream.sources import source_of

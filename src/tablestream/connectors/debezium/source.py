@@ -279,7 +279,12 @@ def _place(source: Source) -> Callable[[Source], str | None] | None:
     name = connector(source)
     if name is not None:
         return _PLACES.get(name)
-    by_field = {"sequence": _postgresql, "file": _mysql, "commit_lsn": _sqlserver, "commit_scn": _oracle}
+    by_field: dict[str, Callable[[Source], str | None]] = {
+        "sequence": _postgresql,
+        "file": _mysql,
+        "commit_lsn": _sqlserver,
+        "commit_scn": _oracle,
+    }
     return next((place for name, place in by_field.items() if source.get(name) is not None), None)
 
 

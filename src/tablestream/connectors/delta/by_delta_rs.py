@@ -37,9 +37,9 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_type
 
 from tablestream.base.type_parts import within
+from tablestream.connectors.delta.by_spark import last_changes
 from tablestream.connectors.delta.marks import Commit
 from tablestream.connectors.delta.names import needs_mapping
-from tablestream.connectors.delta.table import RANK, last_changes
 from tablestream.connectors.delta.types import DECLARED, as_texts
 from tablestream.connectors.parquet_file import ParquetFile
 from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, quoted
@@ -380,15 +380,20 @@ def short_names(columns: Iterable[str]) -> dict[str, str]:
     return {name: f"c{number}" for number, name in enumerate(stored)}
 
 
-def _last_in_memory(changes: pa.Table, key_columns: Sequence[str]) -> pa.Table:
+def _last_in_memory(changes: pa.Table, key: Sequence[str]) -> pa.Table:
     """Keep the last change per key, as `last_changes` does."""
-    found = changes.append_column(RANK, pa.array(range(changes.num_rows), pa.int64()))
-    rows = pl.from_arrow(found.select([*key_columns, CHANGE_TYPE, ORDER, RANK]))
-    assert isinstance(rows, pl.DataFrame)  # noqa: S101 - a table gives a frame
-    after = rows.filter(pl.col(CHANGE_TYPE) != "update_preimage")
-    ordered = after.sort(ORDER, maintain_order=True)
-    kept = ordered.unique(list(key_columns), keep="last", maintain_order=True)
-    return changes.take(pa.array(kept[RANK]))
+    order = pl.from_arrow(changes.select([CHANGE_TYPE, ORDER]))
+    assert isinstance(order, pl.DataFrame)  # noqa: S101 - a table gives a frame
+    after = order.with_row_index("__at").filter(pl.col(CHANGE_TYPE) != "update_preimage")
+    return last_of_keys(changes.take(after.sort(ORDER, maintain_order=True)["__at"].to_arrow()), key)
+
+
+def last_of_keys(changes: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Keep the last change of each key; those of a key are in their order."""
+    keys = pl.from_arrow(changes.select(list(key)))
+    assert isinstance(keys, pl.DataFrame)  # noqa: S101 - a table gives a frame
+    last = keys.with_row_index("__at").unique(list(key), keep="last", maintain_order=True)["__at"]
+    return changes if len(last) == len(keys) else changes.take(last.to_arrow())
 
 
 def _of_protocol(table: DeltaTable) -> str | None:

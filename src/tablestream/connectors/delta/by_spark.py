@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from tablestream.connectors.delta.marks import Commit
 from tablestream.connectors.delta.names import MAPPING, needs_mapping
-from tablestream.connectors.delta.table import last_changes
 from tablestream.connectors.delta.types import as_texts
 from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, quoted
 from tablestream.connectors.spark_place import full_path, no_pattern
@@ -35,6 +35,7 @@ NO_TABLE = (
 )
 #: The settings of a session that has Delta Lake.
 SETTINGS = {"spark.sql.extensions": EXTENSION, "spark.sql.catalog.spark_catalog": CATALOG}
+_RANK = "__rank"  # no column of an output begins like this
 _TXN = "txn STRUCT<appId: STRING, version: BIGINT>"
 #: How many tasks list a table's files, which Delta does before each commit. Its default suits tables of many files.
 _LISTING_TASKS = "spark.databricks.delta.snapshotPartitions"
@@ -145,7 +146,7 @@ class SparkTable:
         """Do nothing: Spark leaves only what VACUUM deletes."""
 
     def take_back(self, number: int, said: DeltaMark) -> None:
-        """Delete a log's micro-batches from a number on."""
+        """Delete a log's micro-batches from a number on. This is a commit of its own, before the mark's."""
         assert self._table is not None  # noqa: S101 - the caller has looked
         with self._quick():
             self.spark.sql(
@@ -166,6 +167,14 @@ def _read(spark: SparkSession, path: str) -> DataFrame | None:
             return None
         raise
     return table
+
+
+def last_changes(changes: DataFrame, key_columns: Sequence[str]) -> DataFrame:
+    """Keep the last change per key: MERGE refuses two rows for one."""
+    by_key = Window.partitionBy(*(F.col(quoted(name)) for name in key_columns)).orderBy(F.col(ORDER).desc())
+    after = changes.filter(F.col(CHANGE_TYPE) != "update_preimage")
+    ranked = after.withColumn(_RANK, F.row_number().over(by_key))
+    return ranked.filter(F.col(_RANK) == 1).drop(_RANK)
 
 
 def _merge_statement(

@@ -12,9 +12,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tablestream.arguments.kinds import check_mapping
+from tablestream.arguments.words import check_known
 from tablestream.base.extras import install_hint
 from tablestream.connectors.delta.by_delta_rs import FEW_ROWS, RsTable
-from tablestream.connectors.delta.by_spark import SETTINGS, SparkTable, lacking, sets_up_writes
+from tablestream.connectors.delta.by_spark import SETTINGS, SparkTable, lacking, last_changes, sets_up_writes
 from tablestream.connectors.delta.marks import (
     DeltaMark,
     has_mark,
@@ -24,14 +25,12 @@ from tablestream.connectors.delta.marks import (
 )
 from tablestream.connectors.delta.names import why_refused
 from tablestream.connectors.delta.staged import LogStage, TableStage
-from tablestream.connectors.delta.table import last_changes
 from tablestream.connectors.delta.types import misfits
 from tablestream.connectors.marks import (
     Found,
     MarkingSink,
     OnMismatch,
     Verdict,
-    checked_on_mismatch,
     judged,
     no_rebuild,
 )
@@ -48,11 +47,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tablestream.base.type_lattice import Misfit
-    from tablestream.connectors.delta.table import Table
     from tablestream.connectors.sink import Stage
 
 DeltaMode = Literal["table", "changes"]
 DeltaWriter = Literal["delta-rs", "spark"]
+Table = RsTable | SparkTable
+"""A table as it is now. Every method that writes makes one commit, which has the mark."""
 
 #: Up to so many bytes a table is merged on the driver, unless the user says who writes.
 MOST_BYTES = 2**30
@@ -151,7 +151,9 @@ class DeltaSink(MarkingSink):
         if said is None:
             table.clean(query_id)
         elif self.mode == "changes":
-            self._append(table, changes, said)
+            if table.columns is not None and isinstance(table, RsTable):  # Spark checks the columns itself
+                self._check_columns(spark, table.columns, changes.schema, of_log=True)
+            table.append(changes, said)
         else:
             self._maintain(table, changes, said)
         _WRITTEN.add((query_id, self.path))
@@ -198,7 +200,12 @@ class DeltaSink(MarkingSink):
     ) -> DeltaMark | None:
         """The mark with which a micro-batch is committed; None if the table has it."""
         if table.columns is None and micro_batch_id > 0 and (query_id, self.path) in _WRITTEN:
-            raise self._gone(spark)
+            raise PlanError(
+                f"The Delta table at {seen_by_spark(spark, self.path)}, to which this query has written, is not there"
+                " any more.",
+                hint="Restore it and start the query again; or start it with a new checkpoint, which writes all rows."
+                ' Or give a maintained table on_mismatch="rebuild", which writes the rows that the state has.',
+            )
         mark, found = self._found(spark, table, query_id)
         verdict = judged(found, micro_batch_id, self.moment, self.on_mismatch)
         if verdict is Verdict.DONE:
@@ -267,12 +274,6 @@ class DeltaSink(MarkingSink):
         place = f"The Delta table at {seen_by_spark(spark, self.path)}"
         return mark, Found(place, None if mark is None else mark.mark, is_empty, follows=self.mode == "table")
 
-    def _append(self, table: Table, changes: DataFrame, said: DeltaMark) -> None:
-        """Append the changes of a micro-batch to a log. Spark checks the columns itself."""
-        if table.columns is not None and isinstance(table, RsTable):
-            self._check_columns(changes.sparkSession, table.columns, changes.schema, of_log=True)
-        table.append(changes, said)
-
     def _maintain(self, table: Table, changes: DataFrame, said: DeltaMark) -> None:
         """Bring the table to the state after this micro-batch.
 
@@ -302,15 +303,6 @@ class DeltaSink(MarkingSink):
                 f"The Delta table at {seen_by_spark(spark, self.path)} has several rows with one key.",
                 hint="Delete its rows, or write to another path.",
             )
-
-    def _gone(self, spark: SparkSession) -> PlanError:
-        """The error about a table that an earlier micro-batch of this query left there, even if it was empty."""
-        return PlanError(
-            f"The Delta table at {seen_by_spark(spark, self.path)}, to which this query has written, is not there any"
-            " more.",
-            hint="Restore it and start the query again; or start it with a new checkpoint, which writes all rows. Or"
-            ' give a maintained table on_mismatch="rebuild", which writes the rows that the state has.',
-        )
 
     def _check_columns(
         self, spark: SparkSession, table: StructType, output: StructType, *, of_log: bool = False
@@ -411,10 +403,9 @@ def to_delta(
     False
     """
     check_mapping(storage_options, "storage_options")
-    if mode not in get_args(DeltaMode):
-        raise ArgumentError(f"A Delta sink has no mode {mode!r}.", hint="Choose 'table' or 'changes'.")
-    if writer is not None and writer not in get_args(DeltaWriter):
-        raise ArgumentError(f"A Delta sink has no writer {writer!r}.", hint="Choose 'delta-rs' or 'spark'.")
+    check_known("mode", mode, get_args(DeltaMode))
+    if writer is not None:
+        check_known("writer", writer, get_args(DeltaWriter))
     if writer == "delta-rs" and find_spec("deltalake") is None:
         raise ArgumentError("The package deltalake is not installed.", hint=install_hint("delta"))
     return DeltaSink(
@@ -422,7 +413,7 @@ def to_delta(
         mode,
         writer,
         None if storage_options is None else dict(storage_options),
-        on_mismatch=checked_on_mismatch(on_mismatch),
+        on_mismatch=on_mismatch,
     )
 
 

@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import polars as pl
 import pyarrow as pa
 from pyarrow import fs
 from pyspark.sql import types as T
 
-from tablestream.connectors.delta.by_delta_rs import file_system, short_names, staging
+from tablestream.connectors.delta.by_delta_rs import file_system, last_of_keys, short_names, staging
 from tablestream.connectors.parquet_file import ParquetFile
 from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE
 
@@ -215,11 +214,3 @@ class ChangesFile:
         """Let go of the file."""
         self._held = []
         self.file.abandon()
-
-
-def last_of_keys(changes: pa.Table, key: tuple[str, ...]) -> pa.Table:
-    """Keep the last change of each key; those of a key are in their order."""
-    keys = pl.from_arrow(changes.select(list(key)))
-    assert isinstance(keys, pl.DataFrame)  # noqa: S101 - a table gives a frame
-    last = keys.with_row_index("__at").unique(list(key), keep="last", maintain_order=True)["__at"]
-    return changes if len(last) == len(keys) else changes.take(last.to_arrow())

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, BinaryIO, Literal, get_args
 
 import pyarrow as pa
 from pyarrow import fs
@@ -18,7 +19,6 @@ from pyspark.sql.types import StructType
 from tablestream.arguments.kinds import check_mapping
 from tablestream.base.calling import user_line
 from tablestream.connectors.files.batches import MICRO_BATCH, FileBatches, attempt_in
-from tablestream.connectors.files.lines_file import LinesFile
 from tablestream.connectors.json_text import json_options, json_sql
 from tablestream.connectors.marks import (
     Found,
@@ -26,7 +26,6 @@ from tablestream.connectors.marks import (
     MarkingSink,
     OnMismatch,
     Verdict,
-    checked_on_mismatch,
     judged,
     no_rebuild,
 )
@@ -53,6 +52,40 @@ OWNER = "_tablestream_owner"
 
 #: Which compression Spark takes for Parquet files.
 _CODEC = "spark.sql.parquet.compression.codec"
+
+
+@dataclass
+class LinesFile:
+    """One file with a text on each line, which a task writes."""
+
+    directory: Path
+    """Where it is; made if it is not there."""
+    name: str = field(default_factory=lambda: f"part-{uuid.uuid4()}.json")
+    _file: BinaryIO | None = None
+
+    def add(self, rows: pa.Table) -> None:
+        """Write rows, which have the text in their only column."""
+        self._open().writelines(f"{line}\n".encode() for line in rows.column(0).to_pylist())
+
+    def end_keys(self) -> None:
+        """Do nothing: every change is written."""
+
+    def close(self) -> str:
+        """End the file, and return its name."""
+        self._open().close()
+        return self.name
+
+    def abandon(self) -> None:
+        """End the file as it is."""
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.close()
+
+    def _open(self) -> BinaryIO:
+        if self._file is None:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._file = (self.directory / self.name).open("wb")
+        return self._file
 
 
 @dataclass(frozen=True)
@@ -332,5 +365,5 @@ def to_files(
         checked_path(path, "a file sink"),
         format,
         dict(options or {}),
-        on_mismatch=checked_on_mismatch(on_mismatch),
+        on_mismatch=on_mismatch,
     )

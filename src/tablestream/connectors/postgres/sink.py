@@ -42,11 +42,9 @@ from tablestream.connectors.marks import (
     MarkingSink,
     OnMismatch,
     Verdict,
-    checked_on_mismatch,
     judged,
 )
 from tablestream.connectors.postgres.marks import Marks, check_marks, check_plain, identity
-from tablestream.connectors.postgres.rights import check_rights
 from tablestream.connectors.postgres.server import Server
 from tablestream.connectors.postgres.sql import (
     MARKS,
@@ -60,6 +58,7 @@ from tablestream.connectors.postgres.sql import (
 )
 from tablestream.connectors.postgres.staging import RESULT, PostgresStage, Task, parts_of, staged
 from tablestream.connectors.postgres.table import (
+    check_rights,
     described,
     fitted,
     look_at,
@@ -255,7 +254,7 @@ def _merge(connection: psycopg.Connection, task: Task, parts: Sequence[Row], *, 
         repeated = {stage: any(one.repeated for one in some) for stage, some in staged_parts.items()}
         connection.execute(statements.delete_others(repeated))
     for stage, of_stage in staged_parts.items():
-        _upsert_part(connection, statements, stage, of_stage)
+        connection.execute(statements.upsert(stage, repeated=any(one.repeated for one in of_stage)))
     left_over = connection.execute(_STAGES, (statements.marks_schema, task.prefix)) if parts else ()
     _drop(connection, statements, {name for (name,) in left_over})
 
@@ -291,13 +290,6 @@ def _delete_part(
         )
     if any(part.deletes for part in parts):
         connection.execute(statements.delete(stage, repeated=any(part.repeated for part in parts)))
-
-
-def _upsert_part(
-    connection: psycopg.Connection, statements: Statements, stage: str, parts: Sequence[Row]
-) -> None:
-    """Apply the upserts of one staging table."""
-    connection.execute(statements.upsert(stage, repeated=any(part.repeated for part in parts)))
 
 
 def _drop(connection: psycopg.Connection, statements: Statements, stages: set[str]) -> None:
@@ -404,5 +396,5 @@ def to_postgres(
         name.schema if marks_schema is None else checked(marks_schema),
         flag(create, "create"),
         None if soft_delete is None else checked(soft_delete),
-        on_mismatch=checked_on_mismatch(on_mismatch),
+        on_mismatch=on_mismatch,
     )

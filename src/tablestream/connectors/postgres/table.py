@@ -17,13 +17,13 @@ a key column whose collation is not deterministic        two keys would be one r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tablestream.connectors.postgres.sql import Column, SoftDelete, Statements, TableName, quoted
 from tablestream.connectors.postgres.types import created_as, fits
-from tablestream.errors import PlanError
+from tablestream.errors import DatabaseError, PlanError
 
 if TYPE_CHECKING:
     import psycopg
@@ -49,6 +49,17 @@ SELECT ARRAY(SELECT a.attname::text FROM generate_series(0, i.indnkeyatts - 1) p
   coalesce((to_jsonb(i) ->> 'indnullsnotdistinct')::boolean, false)
 FROM pg_catalog.pg_index i WHERE i.indrelid = %s::bigint::oid AND i.indisunique AND i.indisvalid AND i.indimmediate
   AND i.indpred IS NULL AND i.indexprs IS NULL
+"""
+
+#: Which of some rights the role lacks. Rights on the columns that the output has are enough, except for DELETE.
+_DATABASE_RIGHTS = (
+    "SELECT p FROM unnest(%s::text[]) p WHERE NOT pg_catalog.has_database_privilege(%s::text, p)"
+)
+_SCHEMA_RIGHTS = "SELECT p FROM unnest(%s::text[]) p WHERE NOT pg_catalog.has_schema_privilege(%s::text, p)"
+_TABLE_RIGHTS = """
+SELECT p FROM unnest(%s::text[]) p, pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname = %s AND NOT CASE p WHEN 'DELETE'
+  THEN pg_catalog.has_table_privilege(c.oid, p) ELSE pg_catalog.has_any_column_privilege(c.oid, p) END
 """
 
 
@@ -239,3 +250,43 @@ def _check_key(names: Sequence[str], table: Table, refuse: _Refusal) -> None:
             f"takes several rows with a null in the key column {nullable[0]!r}",
             f"Set it NOT NULL, or (from PostgreSQL 15 on) make the index UNIQUE NULLS NOT DISTINCT over {said}.",
         )
+
+
+def check_rights(connection: psycopg.Connection, statements: Statements, *, there: bool, place: str) -> None:
+    """Refuse a role that could not write a micro-batch to a table, which exists or has to be created.
+
+    The error, which names the server `place`, has the statements that grant what is lacking.
+    """
+    role, database = connection.execute("SELECT CURRENT_USER::text, current_database()::text").fetchone() or (
+        "",
+        "",
+    )
+    grants = [
+        f"GRANT {rights} ON {what}"
+        for what, rights in _lacking(connection, statements, database, there=there)
+    ]
+    if grants:
+        raise DatabaseError(
+            f"The role {role!r} lacks rights to write {statements.target} in PostgreSQL at {place}.",
+            hint="; ".join(f"{one} TO {quoted(role)}" for one in grants),
+        )
+
+
+def _lacking(
+    connection: psycopg.Connection, statements: Statements, database: str, *, there: bool
+) -> Iterator[tuple[str, str]]:
+    """What the role lacks: the place as a GRANT names it, and its rights there."""
+    target = statements.target
+    on_table = ["SELECT", "INSERT", "UPDATE", *(["DELETE"] if statements.soft_delete is None else [])]
+    schemas = {target.schema: ["USAGE"] if there else ["USAGE", "CREATE"]}
+    schemas[statements.marks_schema] = ["USAGE", "CREATE"]
+    wanted: list[tuple[str, str, tuple[object, ...]]] = [
+        # Staging tables are in the schema of the marks, and temporary if the changes come by the driver.
+        (f"DATABASE {quoted(database)}", _DATABASE_RIGHTS, (["TEMPORARY"], database)),
+        *((f"SCHEMA {quoted(name)}", _SCHEMA_RIGHTS, (rights, name)) for name, rights in schemas.items()),
+        (target.sql, _TABLE_RIGHTS, (on_table, target.schema, target.table)),
+    ]
+    for what, query, arguments in wanted:
+        lacking = [right for (right,) in connection.execute(query, arguments)]
+        if lacking:
+            yield what, ", ".join(lacking)
