@@ -85,13 +85,13 @@ class TablestreamError(PySparkException):
     """
 
     code: ClassVar[str] = "TABLESTREAM_ERROR"
-    is_of_call: ClassVar[bool] = False
+    _is_of_call: ClassVar[bool] = False
     """Whether it is raised while the user's call is checked, so that the line of the call is known."""
     seq: int | None = None
 
     def __init__(self, message: str, *, hint: str = "", operator: str = "", where: str | None = None) -> None:
         if where is None:
-            where = user_line() if self.is_of_call else ""
+            where = user_line() if self._is_of_call else ""
         message, hint = redacted(message), redacted(hint)
         self.reason, self.hint, self.operator, self.where = message, hint, operator, where
         line = f"{'built' if operator else 'called'} at {where}" if where else ""
@@ -130,7 +130,7 @@ class ArgumentError(TablestreamError, PySparkValueError):
     """An argument of a call cannot be used."""
 
     code = "TABLESTREAM_ARGUMENT"
-    is_of_call = True
+    _is_of_call = True
 
 
 class ReservedNameError(ArgumentError):
@@ -198,7 +198,7 @@ class SessionSettingError(PlanError):
     """The Spark session lacks a setting that a stateful plan needs."""
 
     code = "TABLESTREAM_SESSION_SETTING"
-    is_of_call = True
+    _is_of_call = True
 
 
 class MixedPlanError(PlanError):
@@ -217,7 +217,7 @@ class UnsupportedTypeError(PlanError):
     """The type of a column is not supported."""
 
     code = "TABLESTREAM_UNSUPPORTED_TYPE"
-    is_of_call = True
+    _is_of_call = True
 
 
 class StateError(TablestreamError, PySparkRuntimeError):

@@ -254,7 +254,7 @@ def _merge(connection: psycopg.Connection, task: Task, parts: Sequence[Row], *, 
         repeated = {stage: any(one.repeated for one in some) for stage, some in staged_parts.items()}
         connection.execute(statements.delete_others(repeated))
     for stage, of_stage in staged_parts.items():
-        connection.execute(statements.upsert(stage, repeated=any(one.repeated for one in of_stage)))
+        _upsert_part(connection, statements, stage, of_stage)
     left_over = connection.execute(_STAGES, (statements.marks_schema, task.prefix)) if parts else ()
     _drop(connection, statements, {name for (name,) in left_over})
 
@@ -290,6 +290,13 @@ def _delete_part(
         )
     if any(part.deletes for part in parts):
         connection.execute(statements.delete(stage, repeated=any(part.repeated for part in parts)))
+
+
+def _upsert_part(
+    connection: psycopg.Connection, statements: Statements, stage: str, parts: Sequence[Row]
+) -> None:
+    """Apply the upserts of one staging table."""
+    connection.execute(statements.upsert(stage, repeated=any(part.repeated for part in parts)))
 
 
 def _drop(connection: psycopg.Connection, statements: Statements, stages: set[str]) -> None:
