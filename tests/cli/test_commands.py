@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from tablestream import cli
 from tablestream.base.extras import install_hint
-from tablestream.cli import app, main, relocate
+from tablestream.cli import app, checkpoints, main
 from tablestream.cli.exit_codes import ExitCode
 from tablestream.spark import local_spark
 from tests.cli.programs import DEADLINE_S, program
@@ -119,7 +119,7 @@ def test_the_program_exits_with_the_code_of_its_command(
 
 def test_one_file_that_was_rewritten_is_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
     for count, said in ((1, "Rewrote 1 file: "), (2, "Rewrote 2 files: ")):
-        monkeypatch.setattr(relocate, "relocate_checkpoint", lambda _, count=count: count)
+        monkeypatch.setattr(checkpoints, "relocate_checkpoint", lambda _, count=count: count)
         assert run("relocate", "out").stdout.startswith(said)
 
 

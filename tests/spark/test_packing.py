@@ -12,7 +12,7 @@ import pytest
 
 from tablestream.base.data_text import data_left_out
 from tablestream.base.time_zones import in_utc
-from tablestream.cli.reading import polars_rows
+from tablestream.cli.display import polars_rows
 from tablestream.connectors.source import OnMalformed, Origin
 from tablestream.errors import MalformedRecordError, OrderError
 from tablestream.operators.deduplicate import Deduplicate

@@ -1,6 +1,6 @@
 """The command line: ``tablestream run``, ``explain``, ``diagram``, ``state``, ``verify`` and so on.
 
-Each command has its own module, `commands` puts them together, and `exit_codes` has the exit codes of all of them:
+`commands` puts the commands together, and `exit_codes` has the exit codes of all of them:
 
 ====  =============================================================================================================
 code  meaning

@@ -1,6 +1,6 @@
 """The program ``tablestream``: its commands, and its own options.
 
-A new command is a module of this package with a function, and a line here. A command line that cannot be read is told
+A new command is a function in a module of this package, and a line here. A command line that cannot be read is told
 as any other error.
 """
 
@@ -12,20 +12,7 @@ from typing import Annotated
 
 import typer
 
-from tablestream.cli import (
-    check,
-    demo,
-    diagram,
-    drop_generations,
-    evolve,
-    explain,
-    lag,
-    relocate,
-    run,
-    state,
-    verify,
-    why,
-)
+from tablestream.cli import checkpoints, demo, lag, plans, run, state
 from tablestream.cli.exit_codes import ExitCode
 from tablestream.cli.failures import say_error
 
@@ -39,16 +26,16 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(run.run)
-app.command()(explain.explain)
-app.command()(diagram.diagram)
+app.command()(plans.explain)
+app.command()(plans.diagram)
 app.command()(state.state)
-app.command()(verify.verify)
+app.command()(state.verify)
 app.command()(lag.lag)
-app.command()(check.check)
-app.command()(evolve.evolve)
-app.command()(drop_generations.drop_generations)
-app.command()(why.why)
-app.command()(relocate.relocate)
+app.command()(checkpoints.check)
+app.command()(checkpoints.evolve)
+app.command()(checkpoints.drop_generations)
+app.command()(state.why)
+app.command()(checkpoints.relocate)
 app.command()(demo.demo)
 #: Typer has no public name for it: it is click's class in older versions, and its own in newer ones.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 import typer
 
-from tablestream.cli.display import console, print_rows
+from tablestream.cli.display import console, json_lines, polars_rows, print_rows
 from tablestream.cli.failures import clear_errors
 from tablestream.cli.options import Debug, Json
-from tablestream.cli.reading import json_lines, polars_rows
 from tablestream.cli.sessions import sessions
 from tablestream.connectors.files.sink import to_files
 from tablestream.connectors.files.source import from_files

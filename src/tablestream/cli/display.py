@@ -1,20 +1,24 @@
-"""How commands show rows: as a table where it fits, otherwise one column a line."""
+"""How commands read and show rows: as a table where it fits, otherwise one column a line; to programs as JSON lines."""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import IO, Any
+from typing import IO, Any, cast
 from zoneinfo import ZoneInfo
 
 import polars as pl
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tablestream.base.data_text import visible
+from tablestream.base.data_text import visible, visible_json
+from tablestream.base.time_zones import in_utc
+from tablestream.connectors.json_text import json_options
 from tablestream.operators.calendar import CYCLE_US, DAY_US, clock, date_text
 from tablestream.operators.cells import KEY, VALUE, cells, dtype
 
@@ -37,6 +41,22 @@ def console(file: IO[str] | None = None, *, width: int = LINE_WIDTH, stderr: boo
     if found.is_terminal:
         return found
     return _Console(file=file, stderr=stderr, highlight=False, width=width)
+
+
+def polars_rows(rows: DataFrame) -> pl.DataFrame:
+    """Return all rows at once."""
+    return cast("pl.DataFrame", pl.from_arrow(in_utc(rows.toArrow(), keep_known=True)))
+
+
+def json_lines(rows: DataFrame) -> Iterator[str]:
+    """Yield each row as a JSON object, in the order of the rows; the driver never holds all of them."""
+    for (line,) in rows.select(F.to_json(F.struct("*"), json_options())).toLocalIterator():
+        yield visible_json(str(line))
+
+
+def text_rows(names: Sequence[str], rows: Iterable[Sequence[str]]) -> pl.DataFrame:
+    """Return rows of texts."""
+    return pl.DataFrame(list(rows), dict.fromkeys(names, pl.String), orient="row")
 
 
 def print_rows(out: Console, title: str, rows: pl.DataFrame) -> None:

@@ -6,19 +6,16 @@ import json
 from dataclasses import asdict
 from typing import Annotated
 
-import polars as pl
 import typer
 from rich.text import Text
 
 from tablestream.base.data_text import visible
 from tablestream.behind import Lag, SourceLag
 from tablestream.behind import lag as found_lag
-from tablestream.cli.display import console, print_rows
+from tablestream.cli.display import console, print_rows, text_rows
 from tablestream.cli.failures import clear_errors
-from tablestream.cli.options import Checkpoint, Debug, Json
-from tablestream.cli.places import checked_checkpoint
+from tablestream.cli.options import Checkpoint, Debug, Json, checked_checkpoint, named_values
 from tablestream.cli.sessions import sessions
-from tablestream.errors import ArgumentError
 
 
 def lag(
@@ -41,7 +38,8 @@ def lag(
 ) -> None:
     """Say how far behind its sources a query is, in records and in time. The query may be running."""
     with clear_errors(debug=debug, as_json=as_json):
-        place, options = checked_checkpoint(checkpoint), _options(option or [])
+        place = checked_checkpoint(checkpoint)
+        options = named_values(option or [], "--option", "kafka.security.protocol=SSL")
         with sessions() as session:
             found = found_lag(
                 session(), place, bootstrap_servers=bootstrap_servers, options=options, delta=delta or ()
@@ -53,22 +51,11 @@ def lag(
             _print(found)
 
 
-def _options(given: list[str]) -> dict[str, str]:
-    for one in given:
-        if not one.partition("=")[0] or "=" not in one:
-            raise ArgumentError(
-                f"--option {one} is not a name with a value.",
-                hint="Write it as in --option kafka.security.protocol=SSL.",
-            )
-    return dict(one.split("=", 1) for one in given)
-
-
 def _print(found: Lag) -> None:
     out = console()
     rows = [_texts(one) for one in found.sources]
     names = ("source", "system", "behind", "time")
-    frame = pl.DataFrame(rows, dict.fromkeys(names, pl.String), orient="row")
-    print_rows(out, f"Behind after micro-batch {found.micro_batch}", frame)
+    print_rows(out, f"Behind after micro-batch {found.micro_batch}", text_rows(names, rows))
     for one in found.sources:
         if one.why:
             out.print(Text(visible(f"{_name(one)}: {one.why}.")), soft_wrap=True)

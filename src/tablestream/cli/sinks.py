@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from tablestream.cli.reading import json_lines, polars_rows
+from tablestream.cli.display import json_lines, polars_rows
 from tablestream.cli.target import outputs_of
 from tablestream.connectors.console.sink import FirstChanges, FirstChangesSink
 from tablestream.connectors.delta.sink import to_delta

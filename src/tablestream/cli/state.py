@@ -1,4 +1,8 @@
-"""``tablestream state`` lists the tables in a query's state, and prints their rows; with ``--key`` that of one key."""
+"""What commands read of a query's state.
+
+``tablestream state`` lists its tables, and prints their rows; with ``--key`` that of one key. ``verify`` reads all of
+it and says what is damaged. ``why`` says what a row of an output was made of, or why there is none.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import polars as pl
 import typer
+from rich.console import Console
 from rich.text import Text
 
-from tablestream.cli.display import console, print_rows
+from tablestream.base.data_text import visible, visible_json
+from tablestream.cli.display import console, json_lines, polars_rows, print_rows, text_rows
+from tablestream.cli.exit_codes import ExitCode
 from tablestream.cli.failures import clear_errors
-from tablestream.cli.keys import parsed_key
-from tablestream.cli.options import ROWS_FOR_PEOPLE, Checkpoint, Debug, Json
-from tablestream.cli.places import checked_checkpoint
-from tablestream.cli.reading import json_lines, polars_rows
+from tablestream.cli.options import (
+    ROWS_FOR_PEOPLE,
+    BatchId,
+    Checkpoint,
+    Debug,
+    Json,
+    checked_checkpoint,
+    parsed_key,
+)
 from tablestream.cli.sessions import sessions
 from tablestream.connectors.place import Place
 from tablestream.errors import ArgumentError
@@ -24,6 +36,10 @@ from tablestream.pictures.figures import size
 from tablestream.planner import catalogue
 from tablestream.spark.state_reader import read_state
 from tablestream.spark.state_tables import StateSummary, TableSize, summary
+from tablestream.spark.verification import Damage, Verification, VerifiedTrace
+from tablestream.spark.verification import facts as verified_facts
+from tablestream.spark.verification import verify as verified
+from tablestream.spark.why import why as asked
 from tablestream.state import manifest
 
 if TYPE_CHECKING:
@@ -53,9 +69,7 @@ def state(
             " itself (UTC in a local session)."
         ),
     ] = None,
-    batch_id: Annotated[
-        int | None, typer.Option(min=0, help="The state after this micro-batch; by default the last one.")
-    ] = None,
+    batch_id: BatchId = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="How many rows to print. Default: 20; with --json all.")
     ] = None,
@@ -124,9 +138,7 @@ def _table_of(tables: Iterable[TableSize]) -> pl.DataFrame:
         )
         for one in tables
     ]
-    return pl.DataFrame(
-        rows, dict.fromkeys(("table", "key", "keeps", "rows", "size"), pl.String), orient="row"
-    )
+    return text_rows(("table", "key", "keeps", "rows", "size"), rows)
 
 
 def _bytes_on_disk(checkpoint: str) -> int | None:
@@ -161,3 +173,87 @@ def _print_rows(rows: DataFrame, table: str, limit: int) -> None:
         f"the first {limit} rows" if found.height > limit else f"{found.height} row{'s'[: found.height != 1]}"
     )
     print_rows(console(), f"{table}: {more}", found.head(limit))
+
+
+def verify(
+    checkpoint: Checkpoint,
+    *,
+    batch_id: BatchId = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Check all the state of a query: sums, counts and order. It changes nothing; the query may be running.
+
+    The exit code is 1 if something is damaged.
+    """
+    with clear_errors(debug=debug, as_json=as_json):
+        place = checked_checkpoint(checkpoint)
+        with sessions() as session:
+            found = verified(session(), place, batch_id)
+        if as_json:
+            for line in verified_facts(found):
+                typer.echo(json.dumps(line | ({"checkpoint": checkpoint} if "ok" in line else {})))
+        else:
+            _print_verified(console(), found)
+        if not found.ok:
+            raise typer.Exit(ExitCode.DAMAGED)
+
+
+def _print_verified(out: Console, found: Verification) -> None:
+    print_rows(out, f"The state after micro-batch {found.micro_batch}", _table_of_traces(found.traces))
+    if found.ok:
+        out.print("All of it is whole.")
+        return
+    out.print(f"{len(found.damage)} {'part is' if len(found.damage) == 1 else 'parts are'} damaged:")
+    for one in found.damage:
+        out.print(Text(visible(f"  {_where(one)}: {one.what}")), soft_wrap=True)
+    for remedy in dict.fromkeys(one.rebuild for one in found.damage):
+        out.print(Text(visible(f"It can be rebuilt {remedy}.")), soft_wrap=True)
+
+
+def _where(one: Damage) -> str:
+    shard = [] if one.shard is None else [f"shard {one.shard}"]
+    return ", ".join([f"round {one.round}", *shard, *filter(None, (one.operator, one.trace))])
+
+
+def _table_of_traces(traces: tuple[VerifiedTrace, ...]) -> pl.DataFrame:
+    """Return a row of texts for each trace."""
+    rows = [
+        (
+            str(one.round),
+            one.operator or "-",
+            ", ".join(one.tables) or f"({one.trace})",
+            f"{one.shards}",
+            f"{one.rows:,}",
+            size(one.size_bytes),
+            "ok" if not one.faults else f"{one.faults} damaged",
+        )
+        for one in traces
+    ]
+    names = ("round", "operator", "table", "shards", "rows", "size", "state")
+    return text_rows(names, rows)
+
+
+def why(
+    checkpoint: Checkpoint,
+    output: Annotated[str, typer.Argument(help="An output of the query, or another table of its plan.")],
+    key: Annotated[
+        str, typer.Argument(metavar="JSON", help='The key of a row, such as \'{"ticker": "A"}\'.')
+    ],
+    *,
+    limit: Annotated[int, typer.Option(min=1, help="How many rows of a group are shown.")] = ROWS_FOR_PEOPLE,
+    batch_id: BatchId = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Say what a row was made of, back to the rows of the sources, or what is missing. The query may be running."""
+    with clear_errors(debug=debug, as_json=as_json):
+        wanted = parsed_key(key, "The key")
+        place = checked_checkpoint(checkpoint)
+        with sessions() as session:
+            found = asked(session(), place, output, wanted, limit=limit, batch_id=batch_id)
+        if as_json:
+            typer.echo(visible_json(found.to_json()))
+            return
+        for line in str(found).splitlines():
+            typer.echo(visible(line))

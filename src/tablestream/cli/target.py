@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tablestream.cli.options import named_values
 from tablestream.connectors.console.sink import to_console
 from tablestream.errors import ArgumentError
 from tablestream.spark.requests import OutputRequest
@@ -56,7 +57,7 @@ def load(
     ``name=value`` for a file.
     """
     if target.endswith(_SQL):
-        checked = program(target, _values(variables or []))
+        checked = program(target, named_values(variables or [], "--set", "logs=data/logs"))
         if "checkpoint" in given:
             given["checkpoint"]()  # it is told to be missing before Spark starts, as mistakes in the file are
         return checked.build(given["spark"]())
@@ -109,16 +110,6 @@ def with_plan(target: str, found: Any) -> Any:
     if not hasattr(found, "diagram"):
         raise wrong_type(target, found, "has no plan", _WITH_PLAN)
     return found
-
-
-def _values(variables: Sequence[str]) -> dict[str, str]:
-    """Read ``name=value``."""
-    for one in variables:
-        if not one.partition("=")[0] or "=" not in one:
-            raise ArgumentError(
-                f"--set {one} is not a name with a value.", hint="Write it as in --set logs=data/logs."
-            )
-    return dict(one.split("=", 1) for one in variables)
 
 
 def _imported(name: str) -> Any:

@@ -1,0 +1,166 @@
+"""What commands do with a checkpoint that is to go on with another plan, or at another place.
+
+``tablestream check`` says what becomes of a query, ``evolve`` lets it go on, ``drop-generations`` removes the state of
+the plans before, and ``relocate`` makes a checkpoint usable that was moved or copied.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from tablestream.cli.display import console, print_rows, text_rows
+from tablestream.cli.exit_codes import ExitCode
+from tablestream.cli.failures import clear_errors
+from tablestream.cli.options import Checkpoint, Debug, Json
+from tablestream.cli.sessions import sessions
+from tablestream.cli.sinks import written_to
+from tablestream.cli.target import Target, Variables, load, wrong_type
+from tablestream.connectors.console.sink import to_console
+from tablestream.spark.evolve import Evolution
+from tablestream.spark.evolve import check as checked
+from tablestream.spark.evolve import drop_generations as dropped
+from tablestream.spark.evolve import evolve as evolved
+from tablestream.spark.relocation import relocate_checkpoint
+from tablestream.spark.runner import plan_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from tablestream.spark.requests import OutputRequest
+
+Shards = Annotated[
+    int | None,
+    typer.Option(min=1, help="The number of shards from now on. Default: as the checkpoint has it."),
+]
+Evolvable = Annotated[
+    bool | None,
+    typer.Option(
+        "--evolvable/--not-evolvable",
+        help="Whether the state keeps every table of the sources whole. Default: as the checkpoint has it.",
+    ),
+]
+
+
+def check(
+    target: Target,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(help="The checkpoint of the query. Without it, only the plan itself is checked."),
+    ] = None,
+    shards: Shards = None,
+    evolvable: Evolvable = None,
+    variables: Variables = None,
+    *,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Say what becomes of each source, operator and output of a query if this plan goes on with its checkpoint."""
+    with clear_errors(debug=debug, as_json=as_json), sessions() as session:
+        outputs = _outputs(target, session, checkpoint, variables)
+        if checkpoint is None:
+            plan_text(*outputs)
+            typer.echo(json.dumps({"object": target}) if as_json else f"{target} has a plan.")
+            return
+        found = checked(*outputs, checkpoint=checkpoint, shards=shards, evolvable=evolvable)
+        _show(found, as_json=as_json)
+        if found.refused and not found.is_same:
+            raise typer.Exit(ExitCode.COULD_NOT_RUN)
+
+
+def _outputs(
+    target: str, session: Callable[[], SparkSession], checkpoint: str | None, variables: Sequence[str] | None
+) -> list[OutputRequest]:
+    """Return the outputs that a target names; a table's changes go to the console, as `tablestream run` writes them."""
+    given = {"spark": session} if checkpoint is None else {"spark": session, "checkpoint": lambda: checkpoint}
+    found = load(target, given, variables=variables)
+    outputs = written_to(found, [], to_console())
+    if outputs is None:
+        raise wrong_type(
+            target, found, "has no outputs", "Return outputs such as [table.to(sink)], and do not start them."
+        )
+    return outputs
+
+
+def _show(found: Evolution, *, as_json: bool) -> None:
+    """Print a line for each part."""
+    if as_json:
+        typer.echo(json.dumps({"micro_batch": found.micro_batch, "same_plan": found.is_same}))
+        for one in found.parts:
+            typer.echo(json.dumps(asdict(one)))
+        return
+    out = console()
+    if found.is_same:
+        out.print("The checkpoint has this plan: the query can go on with it.")
+        return
+    columns = ("part", "name", "fate", "why")
+    rows = [tuple(str(getattr(one, name)) for name in columns) for one in found.parts]
+    title = f"What becomes of the query after micro-batch {found.micro_batch}"
+    print_rows(out, title, text_rows(columns, rows))
+    if found.refused:
+        out.print(Text("It cannot evolve into this plan: see what is refused."), soft_wrap=True)
+
+
+def evolve(
+    target: Target,
+    checkpoint: Annotated[str, typer.Option(help="The checkpoint of the query, which must have ended.")],
+    shards: Shards = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="How many partitions the state has from now on.")
+    ] = None,
+    evolvable: Evolvable = None,
+    variables: Variables = None,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Let a query go on with another plan, from the rows that its state keeps. Shows what will be done, and asks."""
+    with clear_errors(debug=debug, as_json=as_json), sessions() as session:
+        outputs = _outputs(target, session, checkpoint, variables)
+        found = checked(*outputs, checkpoint=checkpoint, shards=shards, evolvable=evolvable)
+        _show(found, as_json=as_json)
+        if found.is_same and partitions is None:
+            return
+        if found.refused:
+            raise typer.Exit(ExitCode.COULD_NOT_RUN)
+        if not yes and not as_json:
+            typer.confirm("Go on?", abort=True, err=True)
+        if not as_json:
+            typer.echo("Building the new state from these rows. Ctrl-C leaves the query as it was.", err=True)
+        evolved(*outputs, checkpoint=checkpoint, shards=shards, evolvable=evolvable, partitions=partitions)
+        if not as_json:
+            typer.echo("Done: start the query with the new plan. The state of the old one is kept until")
+            typer.echo(f"  tablestream drop-generations {checkpoint}")
+
+
+def drop_generations(checkpoint: Checkpoint, as_json: Json = False, debug: Debug = False) -> None:
+    """Remove the state of the plans from which a query has evolved; it cannot go back then."""
+    with clear_errors(debug=debug, as_json=as_json), sessions() as session:
+        number = dropped(session(), checkpoint)
+        if as_json:
+            typer.echo(json.dumps({"checkpoint": checkpoint, "removed": number}))
+        else:
+            typer.echo(f"Removed {number} generation{'s'[: number != 1]}.")
+
+
+def relocate(
+    checkpoint: Annotated[str, typer.Argument(help="The checkpoint directory at its new place.")],
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Make a checkpoint usable that was moved or copied, while no query uses it."""
+    with clear_errors(debug=debug, as_json=as_json):
+        rewritten = relocate_checkpoint(checkpoint)
+        if as_json:
+            typer.echo(json.dumps({"checkpoint": checkpoint, "rewritten": rewritten}))
+        elif rewritten:
+            typer.echo(f"Rewrote {rewritten} file{'s'[: rewritten != 1]}: queries can start on {checkpoint}.")
+        else:
+            typer.echo(f"{checkpoint} is where its files say: nothing to do.")
