@@ -7,10 +7,12 @@ the plans before, and ``relocate`` makes a checkpoint usable that was moved or c
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from pyspark.sql import SparkSession
 from rich.text import Text
 
 from tablestream.cli.display import console, print_rows, text_rows
@@ -26,14 +28,8 @@ from tablestream.spark.evolve import check as checked
 from tablestream.spark.evolve import drop_generations as dropped
 from tablestream.spark.evolve import evolve as evolved
 from tablestream.spark.relocation import relocate_checkpoint
+from tablestream.spark.requests import OutputRequest
 from tablestream.spark.runner import plan_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pyspark.sql import SparkSession
-
-    from tablestream.spark.requests import OutputRequest
 
 Shards = Annotated[
     int | None,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import polars as pl
 import typer
+from pyspark.sql import DataFrame, SparkSession
 
 from tablestream.cli.display import console, json_lines, polars_rows, print_rows
 from tablestream.cli.failures import clear_errors
@@ -17,11 +17,7 @@ from tablestream.connectors.files.sink import to_files
 from tablestream.connectors.files.source import from_files
 from tablestream.sources import table
 from tablestream.spark.runner import start
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from tablestream.tables import Table
+from tablestream.tables import Table
 
 _LOGS = {
     "positions": """\

@@ -10,8 +10,8 @@ import select
 import sys
 import sysconfig
 import traceback
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 from pyspark.errors import StreamingQueryException
@@ -24,9 +24,6 @@ from tablestream.base.data_text import cut_sentence, visible_lines
 from tablestream.cli.exit_codes import ExitCode
 from tablestream.errors import QueryFailedError, TablestreamError
 from tablestream.spark.failures import failure_of, java_cause
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 _INSTALLED = (
     sysconfig.get_path("purelib"),

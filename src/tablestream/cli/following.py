@@ -6,18 +6,16 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
+
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tablestream.cli.exit_codes import ExitCode
 from tablestream.cli.progress import MicroBatch
 from tablestream.metrics.query_metrics import MetricsReader
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import FrameType
-
-    from pyspark.sql.streaming.query import StreamingQuery
 
 _POLL_S = 0.25
 _STOP_POLL_S = 0.05

@@ -6,7 +6,7 @@ import contextlib
 import io
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -14,11 +14,9 @@ from tablestream.cli.failures import clear_errors
 from tablestream.cli.options import Debug, Json
 from tablestream.cli.sessions import sessions
 from tablestream.cli.target import Target, Variables, load, outputs_of, with_plan
+from tablestream.pictures.diagram import Diagram
 from tablestream.spark.runner import diagram as drawn_together
 from tablestream.spark.runner import plan_text
-
-if TYPE_CHECKING:
-    from tablestream.pictures.diagram import Diagram
 
 To = Annotated[
     Path | None, typer.Option(help="A file that ends in .svg or .mmd; without it, Mermaid is printed.")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+from tablestream.metrics.query_metrics import QueryMetrics
 from tablestream.pictures.figures import size
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.listener import StreamingQueryProgress
-
-    from tablestream.metrics.query_metrics import QueryMetrics
 
 #: What Kafka's source reports: how many records of its topics it has not read yet, in the partition with most.
 _BEHIND = "maxOffsetsBehindLatest"

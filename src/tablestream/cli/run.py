@@ -7,13 +7,15 @@ import logging
 import os
 import shlex
 import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import pyspark
 import typer
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tablestream.cli.failures import clear_errors, note_cause
 from tablestream.cli.following import follow, stop_signals
@@ -25,12 +27,6 @@ from tablestream.cli.target import Target, Variables, is_query, load, wrong_type
 from tablestream.errors import ArgumentError
 from tablestream.spark.local_spark import MASTER
 from tablestream.spark.runner import start
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from pyspark.sql.streaming.query import StreamingQuery
-
 
 #: Options that say how to start a query, and what to do if the user's function has started it.
 _TOO_LATE = {

@@ -8,16 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol
 
+import polars as pl
 from rich.text import Text
 
 from tablestream.base.data_text import visible_lines
 from tablestream.cli.display import console, print_rows
+from tablestream.cli.progress import MicroBatch
 
 if TYPE_CHECKING:
-    import polars as pl
-
-    from tablestream.cli.progress import MicroBatch
-
     Rows = Callable[[], pl.DataFrame]
     Lines = Callable[[], Iterable[str]]
 

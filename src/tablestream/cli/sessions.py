@@ -6,9 +6,9 @@ import contextlib
 import os
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyspark
 import typer
@@ -16,9 +16,6 @@ from pyspark.sql import SparkSession
 
 from tablestream.errors import TablestreamError
 from tablestream.spark import local_spark
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 #: The variables by which spark-submit and Spark Connect tell a program of the session that it should have.
 _REMOTE = "SPARK_REMOTE"

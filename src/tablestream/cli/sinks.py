@@ -5,22 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import functions as F
 
 from tablestream.cli.display import json_lines, polars_rows
+from tablestream.cli.screen import Screen
 from tablestream.cli.target import outputs_of
 from tablestream.connectors.console.sink import FirstChanges, FirstChangesSink
 from tablestream.connectors.delta.sink import to_delta
 from tablestream.connectors.files.sink import to_files
 from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError
+from tablestream.spark.requests import OutputRequest
 from tablestream.sql.outputs import SqlOutputs, to_each
-
-if TYPE_CHECKING:
-    from tablestream.cli.screen import Screen
-    from tablestream.spark.requests import OutputRequest
 
 CONSOLE = "console"
 _SINKS: dict[str, Callable[[str], Sink]] = {

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import polars as pl
 import typer
+from pyspark.sql import DataFrame
 from rich.console import Console
 from rich.text import Text
 
@@ -41,11 +43,6 @@ from tablestream.spark.verification import facts as verified_facts
 from tablestream.spark.verification import verify as verified
 from tablestream.spark.why import why as asked
 from tablestream.state import manifest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from pyspark.sql import DataFrame
 
 
 def state(

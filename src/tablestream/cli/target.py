@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,9 +17,6 @@ from tablestream.errors import ArgumentError
 from tablestream.spark.requests import OutputRequest
 from tablestream.sql.file import program
 from tablestream.sql.outputs import SqlOutputs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
 
 Target = Annotated[
     str,

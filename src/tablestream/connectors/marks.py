@@ -30,15 +30,14 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Literal, Protocol, Self, get_args, runtime_checkable
+from typing import Literal, Protocol, Self, get_args, runtime_checkable
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from tablestream.arguments.words import check_known
 from tablestream.connectors.sink import KeyedSink, Sink
 from tablestream.errors import TargetError
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 OnMismatch = Literal["refuse", "rebuild", "accept"]
 """What a sink does about a target that does not fit the checkpoint."""

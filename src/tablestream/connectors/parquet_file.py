@@ -5,16 +5,14 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
+from pyspark.sql.types import StructType
 
 from tablestream.connectors.sink import ORDER, TIMESTAMP
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 #: Where Spark's readers look for the types of a file, and for who wrote it: times of other writers are taken for those
 #: of the calendar before 1582 under some settings.

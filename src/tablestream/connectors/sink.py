@@ -8,20 +8,18 @@ after whatever crash, it is called again with the same one.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from tablestream.arguments.kinds import check_text
 from tablestream.base.redaction import holds_secret
 from tablestream.connectors.place import Place
 from tablestream.errors import ArgumentError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 CHANGE_TYPE = "_change_type"
 TIMESTAMP = "_timestamp"

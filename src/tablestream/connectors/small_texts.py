@@ -10,20 +10,17 @@ import json
 import os
 import shutil
 import uuid
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
 
 from tablestream.base.data_text import data_text
 from tablestream.connectors.spark_place import no_pattern, on_this_machine
 from tablestream.errors import DamagedStateError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
 
 def documents(spark: SparkSession, directory: str, pattern: str) -> list[dict[str, Any]]:

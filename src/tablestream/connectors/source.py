@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from tablestream.arguments.words import check_known
 from tablestream.connectors.sink import quoted
 from tablestream.errors import ArgumentError
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 OnMalformed = Literal["fail", "drop", "keep"]
 Option = str | int | float | bool

@@ -6,22 +6,18 @@ import os
 import posixpath
 import re
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, IllegalArgumentException
+from pyspark.sql import SparkSession
 
 from tablestream.connectors.place import Place
 from tablestream.connectors.shipping import has_context, is_local
 from tablestream.errors import ArgumentError, MalformedRecordError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyspark.sql import SparkSession
 
 #: The name of a file that does not exist.
 _NOWHERE = "_tablestream_nowhere"

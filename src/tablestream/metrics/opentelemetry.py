@@ -26,11 +26,10 @@ from typing import TYPE_CHECKING
 
 from tablestream.base.extras import install_hint
 from tablestream.errors import ArgumentError
+from tablestream.metrics.query_metrics import OperatorMetrics, QueryMetrics
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
-
-    from tablestream.metrics.query_metrics import OperatorMetrics, QueryMetrics
 
 
 class OpenTelemetryExporter:

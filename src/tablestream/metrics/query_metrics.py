@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from tablestream.runtime.measures import (
     CACHE_HITS,
@@ -20,9 +22,6 @@ from tablestream.runtime.measures import (
     STATE_ROWS,
     STATE_ROWS_ADDED,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 _CHANGES = "changes"
 

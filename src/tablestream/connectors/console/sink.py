@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock, get_ident
-from typing import TYPE_CHECKING, Any, ClassVar, TextIO, cast
+from typing import Any, ClassVar, TextIO, cast
 
 import numpy as np
+from pyspark.sql import DataFrame, SparkSession
 
 from tablestream.arguments.kinds import whole
 from tablestream.base.data_text import visible, visible_lines
 from tablestream.connectors.shipping import has_context
 from tablestream.connectors.sink import ORDER, KeyedSink
 from tablestream.errors import ArgumentError, PlanError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
 
 _printing = Lock()
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from itertools import chain
@@ -32,25 +32,21 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow import fs
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_type
 
 from tablestream.base.type_parts import within
 from tablestream.connectors.delta.by_spark import last_changes
-from tablestream.connectors.delta.marks import Commit
+from tablestream.connectors.delta.marks import Commit, DeltaMark
 from tablestream.connectors.delta.names import needs_mapping
 from tablestream.connectors.delta.types import DECLARED, as_texts
 from tablestream.connectors.parquet_file import ParquetFile
 from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from deltalake import CommitProperties, DeltaTable, WriterProperties
-    from pyspark.sql import DataFrame
-
-    from tablestream.connectors.delta.marks import DeltaMark
 
 #: What a table may ask of its writers.
 FEATURES = frozenset({"appendOnly", "invariants", "timestampNtz"})

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from tablestream.base.extras import install_hint
 from tablestream.connectors.delta.by_spark import lacking
 from tablestream.connectors.lag import Behind
 from tablestream.connectors.spark_place import full_path
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _TABLE, _VERSION, _INDEX = "reservoirId", "reservoirVersion", "index"
 #: What a commit says of the rows that it added: Spark's name, and that of delta-rs.

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from tablestream.connectors.marks import Mark, Moment
 from tablestream.connectors.small_texts import json_object
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 #: The commits that are looked at first: the last one has the mark, unless the user changed the table since then.
 _LAST_COMMITS = 10

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tablestream.arguments.kinds import check_mapping
 from tablestream.arguments.words import check_known
 from tablestream.base.extras import install_hint
+from tablestream.base.type_lattice import Misfit
 from tablestream.connectors.delta.by_delta_rs import FEW_ROWS, RsTable
 from tablestream.connectors.delta.by_spark import SETTINGS, SparkTable, lacking, last_changes, sets_up_writes
 from tablestream.connectors.delta.marks import (
@@ -36,18 +39,9 @@ from tablestream.connectors.marks import (
 )
 from tablestream.connectors.place import Place
 from tablestream.connectors.shipping import has_context
-from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, checked_path, quoted
+from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, Stage, checked_path, quoted
 from tablestream.connectors.spark_place import check_writable, full_path, seen_by_spark
 from tablestream.errors import ArgumentError, PlanError, SessionSettingError, TargetError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
-
-    from tablestream.base.type_lattice import Misfit
-    from tablestream.connectors.sink import Stage
 
 DeltaMode = Literal["table", "changes"]
 DeltaWriter = Literal["delta-rs", "spark"]

@@ -8,21 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import types as T
 
-from tablestream.connectors.delta.by_delta_rs import file_system, last_of_keys, short_names, staging
+from tablestream.connectors.delta.by_delta_rs import RsTable, file_system, last_of_keys, short_names, staging
+from tablestream.connectors.delta.marks import DeltaMark
 from tablestream.connectors.parquet_file import ParquetFile
 from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE
-
-if TYPE_CHECKING:
-    import pyarrow.parquet as pq
-
-    from tablestream.connectors.delta.by_delta_rs import RsTable
-    from tablestream.connectors.delta.marks import DeltaMark
 
 #: The longest texts that statistics have: a longer one would have to be cut, and the greatest one rounded up.
 _LONGEST = 32

@@ -19,10 +19,14 @@ from __future__ import annotations
 import re
 import shutil
 import uuid
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.readwriter import DataFrameWriter
 
 from tablestream.connectors.marks import Mark, Moment
 from tablestream.connectors.small_texts import (
@@ -34,13 +38,6 @@ from tablestream.connectors.small_texts import (
 )
 from tablestream.connectors.spark_place import on_this_machine
 from tablestream.errors import TargetError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
-    from pyspark.sql.readwriter import DataFrameWriter
 
 #: The name of a log's directories, and of the column that readers make of it.
 MICRO_BATCH = "micro_batch"

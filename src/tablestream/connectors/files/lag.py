@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tablestream.connectors.lag import Behind
 from tablestream.connectors.place import Place
 from tablestream.connectors.small_texts import json_object, small_lines
 from tablestream.connectors.spark_place import no_pattern
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _LOG_OFFSET = "logOffset"
 

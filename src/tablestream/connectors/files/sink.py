@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal, get_args
+from typing import BinaryIO, Literal, get_args
 
 import pyarrow as pa
 from pyarrow import fs
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -30,7 +31,7 @@ from tablestream.connectors.marks import (
     no_rebuild,
 )
 from tablestream.connectors.parquet_file import CODECS, ParquetFile, spark_schema
-from tablestream.connectors.sink import ORDER, checked_path, quoted
+from tablestream.connectors.sink import ORDER, Stage, checked_path, quoted
 from tablestream.connectors.small_texts import first_line, write_line
 from tablestream.connectors.source import Option
 from tablestream.connectors.spark_place import (
@@ -38,13 +39,6 @@ from tablestream.connectors.spark_place import (
     seen_by_spark,
 )
 from tablestream.errors import ArgumentError, ReservedNameError, TargetError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from pyspark.sql import DataFrame
-
-    from tablestream.connectors.sink import Stage
 
 WriteFormat = Literal["parquet", "json"]
 OWNER = "_tablestream_owner"

@@ -6,10 +6,11 @@ The notes of `from_files` say how Spark 4.2 treats malformed rows, as tested for
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Literal, get_args
+from collections.abc import Mapping
+from typing import Literal, get_args
 
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tablestream.arguments.kinds import check_mapping, check_session, checked_count
@@ -34,11 +35,6 @@ from tablestream.connectors.spark_place import (
 from tablestream.connectors.texts import Texts, Units, checked_units
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError, PlanError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import DataFrame
 
 ReadFormat = Literal["json", "csv", "parquet"]
 

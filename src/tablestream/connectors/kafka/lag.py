@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tablestream.connectors.kafka.source import checked_settings, raw_records
 from tablestream.connectors.lag import Behind
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tablestream.connectors.source import Option
+from tablestream.connectors.source import Option
 
 Offsets = dict[str, dict[str, int]]
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
 
 from tablestream.arguments.kinds import check_mapping
 from tablestream.connectors.source import Option
 from tablestream.errors import ArgumentError, SessionSettingError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 SERVERS = "kafka.bootstrap.servers"
 #: What Kafka itself hides, certificates left out. ``sasl.jaas.config`` may hold a password, and need not.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -24,9 +24,6 @@ from tablestream.connectors.kafka.source import HEADER
 from tablestream.connectors.sink import CHANGE_TYPE, LATEST, NUMBER, ORDER, TIMESTAMP, KeyedSink, quoted
 from tablestream.connectors.source import Option
 from tablestream.errors import ArgumentError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _IDEMPOTENCE = "kafka.enable.idempotence"
 _DECIDED = {

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from tablestream.connectors.memory.collected import TimeText, collected
 from tablestream.connectors.shipping import has_context
 from tablestream.connectors.sink import ORDER, KeyedSink
 from tablestream.errors import ArgumentError, PlanError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import DataFrame, Row, SparkSession
 
 
 @dataclass(slots=True)

@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tablestream.connectors.marks import Mark
-from tablestream.connectors.postgres.sql import quoted
+from tablestream.connectors.postgres.sql import Statements, TableName, quoted
 from tablestream.errors import DatabaseError
 
 if TYPE_CHECKING:
     import psycopg
-
-    from tablestream.connectors.postgres.sql import Statements, TableName
 
 #: What can run somebody's code where a table is used, and each part's name for the message.
 _SUSPECT = """

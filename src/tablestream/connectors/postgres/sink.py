@@ -32,6 +32,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -66,16 +68,12 @@ from tablestream.connectors.postgres.table import (
     no_table,
     table_gone,
 )
-from tablestream.connectors.sink import CHANGE_TYPE, LATEST, NUMBER, ORDER, TIMESTAMP
+from tablestream.connectors.sink import CHANGE_TYPE, LATEST, NUMBER, ORDER, TIMESTAMP, Stage
 from tablestream.connectors.sink import quoted as spark_quoted
 from tablestream.errors import ArgumentError, DatabaseError, PlanError
 
 if TYPE_CHECKING:
     import psycopg
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, Row, SparkSession
-
-    from tablestream.connectors.sink import Stage
 
 INLINE_BYTES = 1 << 17
 _CREATION_LOCK = 0x7461_626C_6573  # any number: sessions that create tables wait for each other

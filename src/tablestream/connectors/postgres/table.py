@@ -21,13 +21,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql.types import StructType
+
 from tablestream.connectors.postgres.sql import Column, SoftDelete, Statements, TableName, quoted
 from tablestream.connectors.postgres.types import created_as, fits
 from tablestream.errors import DatabaseError, PlanError
 
 if TYPE_CHECKING:
     import psycopg
-    from pyspark.sql.types import StructType
 
 _SOFT_TYPES = ("timestamp with time zone", "boolean")
 #: The first version in which nulls can be equal in a unique key, as libpq tells it.

@@ -21,8 +21,9 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,9 +32,6 @@ import pyarrow.compute as pc
 from tablestream.connectors.infinity import NAMES
 from tablestream.connectors.postgres.types import JSON, UUID, longest
 from tablestream.operators.calendar import DAY_US
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _NULL = r"\N"
 _ESCAPES = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
