@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 from xml.etree import ElementTree as ET
 
-from tablestream.pictures.colours import LANE
 from tablestream.pictures.layout import FONT_PX, text_width
+from tablestream.pictures.picture import LANE
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _STEPS = 40

@@ -6,10 +6,23 @@ from random import Random
 
 import pytest
 
-from tablestream.pictures.colours import ARROWS, BOXES, DROPPED, LANE, LINES, PAGE, TEXT
 from tablestream.pictures.figures import Figures
 from tablestream.pictures.of_plan import picture_of
-from tablestream.pictures.picture import Arrow, Box, Kind, Lane, Line, Picture
+from tablestream.pictures.picture import (
+    ARROWS,
+    BOXES,
+    DROPPED,
+    LANE,
+    LINES,
+    PAGE,
+    TEXT,
+    Arrow,
+    Box,
+    Kind,
+    Lane,
+    Line,
+    Picture,
+)
 from tablestream.pictures.svg import svg_of
 from tests.pictures.drawn import Drawn
 from tests.pictures.plans import DRAWN, metrics, plan

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 from numbers import Integral
 from typing import Any
 
 import numpy as np
+from pyspark.errors import ParseException
 from pyspark.sql import Column
+from pyspark.sql import types as T
 
+from tablestream.base.extras import install_hint
 from tablestream.errors import ArgumentError
 
 
@@ -17,6 +21,22 @@ def listed(given: Any) -> list[Any]:
     """A list of one item or of several."""
     single = isinstance(given, str | bytes | Column | Mapping) or not isinstance(given, Iterable)
     return [given] if single else list(given)
+
+
+def columns_of(given: Any) -> T.StructType | None:
+    """The columns that a DDL string or a struct says; None if it says none."""
+    try:
+        columns = T.StructType.fromDDL(given) if isinstance(given, str) else given
+    except ParseException:
+        return None
+    return columns if isinstance(columns, T.StructType) and columns.fields else None
+
+
+def check_installed(package: str, extra: str, what: str) -> None:
+    """Raise if a package is missing that `what` needs, and that an extra installs."""
+    if find_spec(package.replace("-", "_")) is None:
+        reason = f"{what} needs the package {package}, which is not installed."
+        raise ArgumentError(reason, hint=install_hint(extra))
 
 
 def is_session(given: Any) -> bool:

@@ -12,11 +12,11 @@ from functools import reduce
 from operator import and_
 from typing import Literal, Protocol, runtime_checkable
 
-from pyspark.errors import ParseException
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tablestream.arguments.kinds import columns_of
 from tablestream.connectors.json_text import json_options
 from tablestream.connectors.texts import Texts, Unit, Units, checked_units
 from tablestream.errors import ArgumentError, RecordEncodingError
@@ -183,13 +183,8 @@ def as_format(given: Format | T.StructType | str, part: Part, *, reads: bool) ->
     if isinstance(given, str) and given in words:
         return words[given]
     ways = "'string', 'binary', " + ("a schema of JSON" if reads else "'json'") + ", tablestream.avro(...)"
-    if reads and isinstance(given, str | T.StructType):
-        try:
-            schema = T.StructType.fromDDL(given) if isinstance(given, str) else given
-        except ParseException:
-            schema = T.StructType()
-        if isinstance(schema, T.StructType) and len(schema):
-            return Json(schema)
+    if reads and (schema := columns_of(given)) is not None:
+        return Json(schema)
     raise ArgumentError(
         f"{part}={given!r} is not a record format.",
         hint=f"Give {ways} or tablestream.confluent_avro(...); JSON as in 'ticker string, price double'.",

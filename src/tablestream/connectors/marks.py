@@ -209,7 +209,11 @@ def has(found: Found, number: int, moment: Moment | None) -> bool:
     if mark is None:
         return _is_first(found, moment)
     if mark.micro_batch > number or (mark.micro_batch == number and not moment.proof):
-        raise _ahead(found, mark, moment)
+        raise _refused(
+            found,
+            f"has {_up_to(mark.micro_batch)}, and the checkpoint {_up_to(moment.number - 1)}, as"
+            " after an older checkpoint was restored",
+        )
     if mark.proof:
         _check_proof(found, mark, moment)
     return mark.micro_batch == number
@@ -242,14 +246,6 @@ def _is_first(found: Found, moment: Moment) -> bool:
             " changes only",
         )
     return False
-
-
-def _ahead(found: Found, mark: Mark, moment: Moment) -> TargetError:
-    return _refused(
-        found,
-        f"has {_up_to(mark.micro_batch)}, and the checkpoint {_up_to(moment.number - 1)}, as"
-        " after an older checkpoint was restored",
-    )
 
 
 def _up_to(micro_batch: int) -> str:

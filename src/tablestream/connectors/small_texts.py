@@ -10,7 +10,8 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
@@ -68,13 +69,10 @@ def whole_text(spark: SparkSession, directory: str, name: str) -> str | None:
     if here is not None:
         return _text(here / name) if (here / name).exists() else None
     path = f"{no_pattern(directory)}/{name}"
-    try:
+    with if_there():
         row = spark.read.text([path] * 2, wholetext=True).first()  # twice: see `_lines_by_spark`
-    except AnalysisException as error:
-        if error.getCondition() == "PATH_NOT_FOUND":
-            return None
-        raise
-    return None if row is None else str(row[0])
+        return None if row is None else str(row[0])
+    return None
 
 
 def numbered_names(spark: SparkSession, directory: str, prefix: str = "") -> list[int]:
@@ -125,29 +123,32 @@ def write_here(directory: Path, line: str) -> None:
     unfinished.rename(directory / name)
 
 
+@contextmanager
+def if_there() -> Iterator[None]:
+    """Leave what reads a path, and go on behind it, if Spark says that there is no such path."""
+    try:
+        yield
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+
+
 def _lines_by_spark(spark: SparkSession, directory: str, pattern: str) -> list[str]:
     """Read lines in a job.
 
     The pattern is given twice: for a single path, Spark looks for the log of its own file sink, and warns with a stack
     trace if there is none.
     """
-    try:
-        rows = spark.read.text([f"{no_pattern(directory)}/{pattern}"] * 2).collect()
-    except AnalysisException as error:
-        if error.getCondition() == "PATH_NOT_FOUND":
-            return []
-        raise
-    return [row[0] for row in rows]
+    with if_there():
+        return [row[0] for row in spark.read.text([f"{no_pattern(directory)}/{pattern}"] * 2).collect()]
+    return []
 
 
 def _files_by_spark(spark: SparkSession, pattern: str) -> list[str]:
     """List files. For the two patterns see `_lines_by_spark`."""
-    try:
+    with if_there():
         return spark.read.text([pattern] * 2).inputFiles()
-    except AnalysisException as error:
-        if error.getCondition() == "PATH_NOT_FOUND":
-            return []
-        raise
+    return []
 
 
 def lines_here(directory: Path, pattern: str) -> list[str]:

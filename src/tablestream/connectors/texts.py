@@ -22,7 +22,7 @@ JSON's values are read as variants, which keep up to 38 digits and tell a number
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import reduce
@@ -33,6 +33,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tablestream.base.type_parts import parts
 from tablestream.errors import ArgumentError
 from tablestream.operators.calendar import FIRST_US, LAST_US
 
@@ -149,13 +150,7 @@ class Texts:
 
     def _is_changed(self, kind: T.DataType) -> bool:
         """Whether a value, or a part of it, is looked at here."""
-        if isinstance(kind, T.StructType):
-            return any(self._is_changed(one.dataType) for one in kind)
-        if isinstance(kind, T.ArrayType):
-            return self._is_changed(kind.elementType)
-        if isinstance(kind, T.MapType):
-            return self._is_changed(kind.valueType)
-        return self._is_text(kind) or isinstance(kind, (*_TIMES, T.DecimalType))
+        return any(self._is_text(one) or isinstance(one, (*_TIMES, T.DecimalType)) for one in _scalars(kind))
 
     def _value(self, raw: Column, kind: T.DataType, unit: Unit | None) -> Column:
         if not self._is_changed(kind):
@@ -217,11 +212,16 @@ def _any(values: Column, is_so: Any) -> Column:
 
 
 def _has_times(kind: T.DataType) -> bool:
-    if isinstance(kind, T.StructType):
-        return any(_has_times(one.dataType) for one in kind)
-    if isinstance(kind, T.ArrayType):
-        return _has_times(kind.elementType)
-    return _has_times(kind.valueType) if isinstance(kind, T.MapType) else isinstance(kind, _TIMES)
+    return any(isinstance(one, _TIMES) for one in _scalars(kind))
+
+
+def _scalars(kind: T.DataType) -> Iterator[T.DataType]:
+    """The types without parts in a type, but for the keys of maps: these are not converted."""
+    inner = [one for _, one in parts(kind)]
+    if not inner:
+        yield kind
+    for one in inner[isinstance(kind, T.MapType) :]:
+        yield from _scalars(one)
 
 
 def _wide(kind: T.DecimalType) -> T.DecimalType:

@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.arguments.kinds import check_string, check_text, flag, is_flag, is_session, listed
+from tablestream.arguments.kinds import (
+    check_installed,
+    check_string,
+    check_text,
+    columns_of,
+    flag,
+    is_flag,
+    is_session,
+    listed,
+)
 from tablestream.arguments.place import Place
 from tablestream.arguments.words import check_known, checked_length
 from tablestream.base.calling import warn
-from tablestream.base.extras import install_hint
 from tablestream.connectors.avro.format import confluent_avro
 from tablestream.connectors.debezium.frame import decoded, transaction_ends
 from tablestream.connectors.kafka.options import checked_servers
@@ -136,10 +142,7 @@ def from_debezium(
     starting_offsets = checked_offsets(starting_offsets)
     check_known("on_error", on_error, get_args(OnError))
     check_known("schema_number_bytes", schema_number_bytes, (4, 8))
-    if find_spec("msgspec") is None:
-        raise ArgumentError(
-            "from_debezium needs the package msgspec, which is not installed.", hint=install_hint("debezium")
-        )
+    check_installed("msgspec", "debezium", "from_debezium")
     settings: dict[str, Any] = {
         "avro": None if registry is None else _avro(registry, schema_number_bytes),
         "decimals": decimals,
@@ -383,7 +386,13 @@ def _columns(name: str, key: str | Sequence[str], columns: str | T.StructType) -
     """The columns of key and value."""
     from tablestream.connectors.debezium.columns import Columns
 
-    schema = _parsed(name, columns)
+    schema = columns_of(columns)
+    if schema is None:
+        raise ArgumentError(
+            f"columns={columns!r} are no columns with types.",
+            hint="Write them as in 'id bigint, name string'.",
+            operator=name,
+        )
     keys = [str(one) for one in listed(key)]
     if not keys:
         raise ArgumentError(
@@ -401,21 +410,6 @@ def _columns(name: str, key: str | Sequence[str], columns: str | T.StructType) -
         )
     value = [one for one in schema if one.name not in keys]
     return Columns(T.StructType([schema[one] for one in keys]), T.StructType(value))
-
-
-def _parsed(name: str, columns: str | T.StructType) -> T.StructType:
-    """The columns, if they are a struct."""
-    try:
-        schema = T.StructType.fromDDL(columns) if isinstance(columns, str) else columns
-    except ParseException:
-        schema = None
-    if isinstance(schema, T.StructType):
-        return schema
-    raise ArgumentError(
-        f"columns={columns!r} are no columns with types.",
-        hint="Write them as in 'id bigint, name string'.",
-        operator=name,
-    )
 
 
 def _avro(registry: str | Mapping[str, Any], number_bytes: Literal[4, 8]) -> AvroReader:

@@ -15,10 +15,9 @@ from typing import Any
 
 from tablestream.errors import ArgumentError
 from tablestream.metrics.query_metrics import QueryMetrics
-from tablestream.pictures.colours import BOXES, DROPPED, EDGE, LANE, TEXT
 from tablestream.pictures.figures import Figures
 from tablestream.pictures.of_plan import picture_of
-from tablestream.pictures.picture import Arrow, Box, Kind, Picture
+from tablestream.pictures.picture import BOXES, DROPPED, EDGE, LANE, TEXT, Arrow, Box, Kind, Picture
 from tablestream.pictures.svg import svg_of
 from tablestream.planner.physical_plan import PhysicalPlan
 

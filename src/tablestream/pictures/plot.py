@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
 
-from tablestream.pictures.colours import DROPPED, QUIET, TEXT
+from tablestream.pictures.picture import DROPPED, QUIET, TEXT
 from tablestream.pictures.validity import Moment, Span
 
 #: The longest text of a value, in letters.

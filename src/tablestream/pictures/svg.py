@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from html import escape
 from itertools import pairwise
 
-from tablestream.pictures.colours import ARROWS, BOXES, DROPPED, EDGE, LANE, LINES, PAGE, TEXT
 from tablestream.pictures.layout import FONT_PX, Layout, PlacedBox, Rect, Route, Text, layout_of
-from tablestream.pictures.picture import Kind, Picture
+from tablestream.pictures.picture import ARROWS, BOXES, DROPPED, EDGE, LANE, LINES, PAGE, TEXT, Kind, Picture
 
 _FONT = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, 'Liberation Mono', monospace"
 #: The length of an arrow's head, and half of its width.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
-from tablestream.base.extras import install_hint
+from tablestream.arguments.kinds import check_installed
 from tablestream.errors import ArgumentError
 from tablestream.streams import Stream
 from tablestream.tables import GlobalTable, Table
@@ -53,8 +51,7 @@ def sql(query: str, /, **tables: Table | Stream | GlobalTable) -> Table | Stream
     id | ticker | worth | _change_type | _timestamp
     1  | ACME   | 31.5  | upsert       | 1970-01-01 00:00:00
     """
-    if find_spec("sqlglot") is None:
-        raise ArgumentError("SQL needs the package sqlglot.", hint=install_hint("sql"))
+    check_installed("sqlglot", "sql", "SQL")
     from sqlglot import exp
 
     from tablestream.sql.parse import parsed

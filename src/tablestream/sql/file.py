@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 
-from tablestream.arguments.kinds import check_mapping, check_session
-from tablestream.base.extras import install_hint
+from tablestream.arguments.kinds import check_installed, check_mapping, check_session
 from tablestream.connectors.console.sink import to_console
-from tablestream.errors import ArgumentError
 from tablestream.spark.requests import OutputRequest
 
 if TYPE_CHECKING:
@@ -67,10 +64,7 @@ def program(path: str | os.PathLike[str], variables: Mapping[str, Any]) -> Progr
     SqlFileError
         Something is wrong with the file.
     """
-    if find_spec("sqlglot") is None:
-        raise ArgumentError(
-            "SQL needs the package sqlglot, which is not installed.", hint=install_hint("sql")
-        )
+    check_installed("sqlglot", "sql", "SQL")
     from tablestream.sql.program import read_program
 
     return read_program(path, {name: str(value) for name, value in variables.items()})

@@ -19,7 +19,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 import pyarrow as pa
@@ -27,8 +26,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tablestream.arguments.kinds import check_mapping, flag
-from tablestream.base.extras import install_hint
+from tablestream.arguments.kinds import check_installed, check_mapping, flag
 from tablestream.base.type_lattice import holds, misfits
 from tablestream.connectors.avro.codec import MAGIC, AvroEncoder, ConfluentAvro, PlainAvro, decoded
 from tablestream.connectors.avro.registry import Registry
@@ -132,7 +130,7 @@ def avro(schema: Schema) -> AvroFormat:
     >>> avro(quote).decoder("value", ["quotes"]).columns.simpleString()
     'struct<price:double>'
     """
-    _check_package()
+    check_installed("fastavro", "avro", "This format")
     return AvroFormat(AvroSchema.of(schema))
 
 
@@ -173,9 +171,8 @@ def confluent_avro(
     Types are those of `avro`. Schemas that refer to others work. A record whose number the registry does not have
     cannot be decoded. A registry that does not answer ends the query, whatever ``on_error`` says.
     """
-    _check_package()
-    if find_spec("confluent_kafka") is None:
-        raise _missing("confluent-kafka", "registry")
+    check_installed("fastavro", "avro", "This format")
+    check_installed("confluent-kafka", "registry", "This format")
     if subject is not None and not isinstance(subject, str):
         raise ArgumentError(f"subject={subject!r} is not a name.", hint="Omit subject=, or give a string.")
     settings = _settings(registry)
@@ -199,15 +196,6 @@ def _settings(registry: Any) -> str:
             "registry= has a setting that cannot be sent to Spark's workers: neither a text nor a number.",
             hint=_REGISTRY,
         ) from None
-
-
-def _check_package() -> None:
-    if find_spec("fastavro") is None:
-        raise _missing("fastavro", "avro")
-
-
-def _missing(package: str, extra: str) -> ArgumentError:
-    return ArgumentError(f"This format needs the package {package}.", hint=install_hint(extra))
 
 
 def _decoder(decode: Callable[[bytes], Any], schema: AvroSchema, part: Part) -> Decoder:

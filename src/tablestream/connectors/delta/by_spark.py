@@ -14,6 +14,7 @@ from tablestream.connectors.delta.marks import Commit, DeltaMark
 from tablestream.connectors.delta.names import MAPPING, needs_mapping
 from tablestream.connectors.delta.types import as_texts
 from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, quoted
+from tablestream.connectors.small_texts import if_there
 from tablestream.connectors.spark_place import full_path, no_pattern
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
@@ -94,14 +95,10 @@ class SparkTable:
         """Return the last ``txnVersion`` of a ``txnAppId``, from the log's files."""
         log, versions = f"{no_pattern(self.path)}/_delta_log", []
         for kind, pattern in (("json", "*.json"), ("parquet", "*.checkpoint*.parquet")):
-            try:
+            with if_there():
                 rows = self.spark.read.schema(_TXN).format(kind).load(f"{log}/{pattern}")
-            except AnalysisException as error:
-                if error.getCondition() != "PATH_NOT_FOUND":
-                    raise
-                continue
-            last = rows.where(F.col("txn.appId") == app_id).agg(F.max("txn.version")).first()
-            versions += [] if last is None or last[0] is None else [int(last[0])]
+                last = rows.where(F.col("txn.appId") == app_id).agg(F.max("txn.version")).first()
+                versions += [] if last is None or last[0] is None else [int(last[0])]
         return max(versions, default=None)
 
     def append(self, rows: DataFrame, said: DeltaMark) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tablestream.arguments.kinds import check_mapping
+from tablestream.arguments.kinds import check_installed, check_mapping
 from tablestream.arguments.words import check_known
 from tablestream.base.extras import install_hint
 from tablestream.base.type_lattice import Misfit
@@ -400,8 +400,8 @@ def to_delta(
     check_known("mode", mode, get_args(DeltaMode))
     if writer is not None:
         check_known("writer", writer, get_args(DeltaWriter))
-    if writer == "delta-rs" and find_spec("deltalake") is None:
-        raise ArgumentError("The package deltalake is not installed.", hint=install_hint("delta"))
+    if writer == "delta-rs":
+        check_installed("deltalake", "delta", "writer='delta-rs'")
     return DeltaSink(
         checked_path(path, "a Delta sink"),
         mode,

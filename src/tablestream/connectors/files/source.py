@@ -9,11 +9,11 @@ import os
 from collections.abc import Mapping
 from typing import Literal, get_args
 
-from pyspark.errors import AnalysisException, ParseException
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from tablestream.arguments.kinds import check_mapping, check_session, checked_count
+from tablestream.arguments.kinds import check_mapping, check_session, checked_count, columns_of
 from tablestream.connectors.files.rows import csv_defaults, has_header, kept_types, own_rows, typed_rows
 from tablestream.connectors.sink import checked_path
 from tablestream.connectors.source import (
@@ -175,7 +175,11 @@ def from_files(
     check_no_file(spark, path, "from_files")
     check_no_signs(spark, path)
     settings = _read_settings(format, options or {}, max_files)
-    columns = _struct(schema)
+    columns = columns_of(schema)
+    if columns is None:
+        raise ArgumentError(
+            f"The schema {schema!r} cannot be parsed.", hint="Write it as in 'id BIGINT, name STRING'."
+        )
     if format == "parquet":
         _check_parquet(spark, path, times)
         is_lenient = str(settings.get("ignorecorruptfiles", "false")).lower() == "true"
@@ -254,20 +258,6 @@ def _check_parquet(spark: SparkSession, path: str, times: Units) -> None:
             hint="Omit times=. Convert a number with select(...), as in timestamp_millis(at).",
         )
     check_no_empty(spark, path)
-
-
-def _struct(schema: StructType | str) -> StructType:
-    try:
-        columns = StructType.fromDDL(schema) if isinstance(schema, str) else schema
-    except ParseException as error:
-        raise ArgumentError(
-            f"The schema {schema!r} cannot be parsed.", hint="Write it as in 'id BIGINT, name STRING'."
-        ) from error
-    if not isinstance(columns, StructType) or not columns.fields:
-        raise ArgumentError(
-            "The schema of from_files has no columns.", hint="Write it as in 'id BIGINT, name STRING'."
-        )
-    return columns
 
 
 def _with_corrupt_record(columns: StructType) -> StructType:

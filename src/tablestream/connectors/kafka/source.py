@@ -156,23 +156,15 @@ def from_kafka(
     check_known("tombstones", tombstones, get_args(OfTombstones))
     raw = raw_records(spark, topics, bootstrap_servers, starting_offsets, options, "from_kafka")
     raw = raw.where("value IS NOT NULL") if tombstones == "drop" else raw
-    decoders: dict[Part, Decoder] = {}
     formats: dict[Part, Format] = {} if key is None else {"key": as_format(key, "key", reads=True)}
     formats["value"] = as_format(value, "value", reads=True)
+    parts, costly = list[_Part](), dict[str, Column]()
     for part, format_ in with_units(formats, times).items():
-        decoders[part] = format_.decoder(part, topics)
-    parsed = {part: decoder.parse(F.col(part)) for part, decoder in decoders.items()}
-    names = {
-        part: [f"__{part}{number}" for number in range(len(columns))] for part, columns in parsed.items()
-    }
-    costly = [
-        column.alias(name) for part in parsed for name, column in zip(names[part], parsed[part], strict=True)
-    ]
-    parts = [
-        _Part(part, decoder, [F.col(name) for name in names[part]]) for part, decoder in decoders.items()
-    ]
-    frame = raw.select("*", *costly)
-    frame = frame.select(
+        decoder = format_.decoder(part, topics)
+        parsed = {f"__{part}{at}": column for at, column in enumerate(decoder.parse(F.col(part)))}
+        costly |= parsed
+        parts.append(_Part(part, decoder, [F.col(name) for name in parsed]))
+    frame = raw.select("*", *(column.alias(name) for name, column in costly.items())).select(
         *_columns(spark, parts, drops=tombstones == "drop"),
         _of_kafka(parts, writers).alias(KAFKA),
     )
