@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 from tablestream.base.data_text import data_text
 from tablestream.connectors.spark_place import no_pattern, on_this_machine
@@ -69,10 +69,10 @@ def whole_text(spark: SparkSession, directory: str, name: str) -> str | None:
     if here is not None:
         return _text(here / name) if (here / name).exists() else None
     path = f"{no_pattern(directory)}/{name}"
+    row = None
     with if_there():
         row = spark.read.text([path] * 2, wholetext=True).first()  # twice: see `_lines_by_spark`
-        return None if row is None else str(row[0])
-    return None
+    return None if row is None else str(row[0])
 
 
 def numbered_names(spark: SparkSession, directory: str, prefix: str = "") -> list[int]:
@@ -83,7 +83,9 @@ def numbered_names(spark: SparkSession, directory: str, prefix: str = "") -> lis
     here = on_this_machine(spark, directory)
     if here is None:
         depth = len(prefix) > 0  # what has a prefix is a directory
-        found = _files_by_spark(spark, f"{no_pattern(directory)}/{prefix}[0-9]*{'/*' if depth else ''}")
+        found, path = list[str](), f"{no_pattern(directory)}/{prefix}[0-9]*{'/*' if depth else ''}"
+        with if_there():
+            found = spark.read.text([path] * 2).inputFiles()  # twice: see `_lines_by_spark`
         names = [path.split("/")[-2 if depth else -1] for path in found]
     else:
         names = [path.name for path in _matching(here, f"{prefix}[0-9]*")]
@@ -139,16 +141,10 @@ def _lines_by_spark(spark: SparkSession, directory: str, pattern: str) -> list[s
     The pattern is given twice: for a single path, Spark looks for the log of its own file sink, and warns with a stack
     trace if there is none.
     """
+    rows = list[Row]()
     with if_there():
-        return [row[0] for row in spark.read.text([f"{no_pattern(directory)}/{pattern}"] * 2).collect()]
-    return []
-
-
-def _files_by_spark(spark: SparkSession, pattern: str) -> list[str]:
-    """List files. For the two patterns see `_lines_by_spark`."""
-    with if_there():
-        return spark.read.text([pattern] * 2).inputFiles()
-    return []
+        rows = spark.read.text([f"{no_pattern(directory)}/{pattern}"] * 2).collect()
+    return [row[0] for row in rows]
 
 
 def lines_here(directory: Path, pattern: str) -> list[str]:

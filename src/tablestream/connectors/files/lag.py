@@ -29,11 +29,14 @@ def files_behind(spark: SparkSession, checkpoint: str, number: int, offset: Any)
     if not read:
         return Behind("files", why="no file was read yet, so the directory is not known")
     places = sorted({unquote(path).rpartition("/")[0] for path in read})
+    there = None
     with if_there():
-        unread = [modified_ms for path, modified_ms in _listed(spark, places).items() if path not in read]
-        late_ms = max(max(unread, default=0) - max(read.values()), 0)
-        return Behind("files", len(unread), "files", 0 if not unread else None, late_ms / 1000)
-    return Behind("files", why=f"a directory of files that were read is gone: {', '.join(places)}")
+        there = _listed(spark, places)
+    if there is None:
+        return Behind("files", why=f"a directory of files that were read is gone: {', '.join(places)}")
+    unread = [modified_ms for path, modified_ms in there.items() if path not in read]
+    late_ms = max(max(unread, default=0) - max(read.values()), 0)
+    return Behind("files", len(unread), "files", 0 if not unread else None, late_ms / 1000)
 
 
 def _place(path: str) -> str:
