@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import unquote
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tablestream.connectors.lag import Behind
 from tablestream.connectors.place import Place
-from tablestream.connectors.small_texts import if_there, json_object, small_lines
+from tablestream.connectors.small_texts import json_object, small_lines
 from tablestream.connectors.spark_place import no_pattern
 
 _LOG_OFFSET = "logOffset"
@@ -29,10 +30,11 @@ def files_behind(spark: SparkSession, checkpoint: str, number: int, offset: Any)
     if not read:
         return Behind("files", why="no file was read yet, so the directory is not known")
     places = sorted({unquote(path).rpartition("/")[0] for path in read})
-    there = None
-    with if_there():
+    try:
         there = _listed(spark, places)
-    if there is None:
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
         return Behind("files", why=f"a directory of files that were read is gone: {', '.join(places)}")
     unread = [modified_ms for path, modified_ms in there.items() if path not in read]
     late_ms = max(max(unread, default=0) - max(read.values()), 0)
