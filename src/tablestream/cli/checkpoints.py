@@ -85,7 +85,6 @@ def _outputs(
 
 
 def _show(found: Evolution, *, as_json: bool) -> None:
-    """Print a line for each part."""
     if as_json:
         typer.echo(json.dumps({"micro_batch": found.micro_batch, "same_plan": found.is_same}))
         for one in found.parts:

@@ -66,7 +66,6 @@ def _name(one: SourceLag) -> str:
 
 
 def _texts(one: SourceLag) -> tuple[str, ...]:
-    """Return the cells of a row."""
     behind = "unknown" if one.count is None else f"{one.count:,} {one.unit}"
     if one.records is not None and one.unit not in ("records", "") and one.count:
         behind += f", {one.records:,} records"

@@ -185,7 +185,6 @@ class _Checkpoint:
 
 
 def _follow(query: StreamingQuery, screen: Screen, go_on: str, at_once: Callable[[], None]) -> None:
-    """Show the micro-batches until the end."""
 
     def stopping() -> None:
         screen.say("Stopping after this micro-batch. Ctrl-C once more ends at once.", {"event": "stopping"})
@@ -228,7 +227,6 @@ class _ToScreen(logging.Handler):
         self._screen = screen
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show a warning."""
         text = record.getMessage()
         self._screen.say(f"Warning: {text}", {"event": "warning", "message": text})
 

@@ -48,7 +48,6 @@ class TextScreen:
         self._lock = RLock()  # Spark writes the changes in a thread of its own
 
     def say(self, text: str, event: Mapping[str, Any]) -> None:  # noqa: ARG002 - for programs
-        """Write a line of text."""
         with self._lock:
             self._erase()
             self._err.print(Text(visible_lines(text)), soft_wrap=True)
@@ -64,7 +63,6 @@ class TextScreen:
             self._draw()
 
     def changes(self, title: str, rows: Rows, lines: Lines) -> None:  # noqa: ARG002 - the same
-        """Write a table."""
         found = rows()
         with self._lock:
             self._erase()
@@ -97,15 +95,12 @@ class JsonScreen:
         self._lock = RLock()
 
     def say(self, text: str, event: Mapping[str, Any]) -> None:  # noqa: ARG002 - for people
-        """Write the event."""
         self._write([json.dumps(event)])
 
     def micro_batch(self, done: MicroBatch) -> None:
-        """Write the figures."""
         self._write([json.dumps(done.as_json())])
 
     def changes(self, title: str, rows: Rows, lines: Lines) -> None:  # noqa: ARG002 - the same
-        """Write the changes."""
         self._write(lines())
 
     def close(self) -> None:

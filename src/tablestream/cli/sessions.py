@@ -38,7 +38,6 @@ class Sessions:
     _scratch: Path | None = None
 
     def __call__(self) -> SparkSession:
-        """Return the session."""
         active = SparkSession.getActiveSession()
         if active is not None:
             return active

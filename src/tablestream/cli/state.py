@@ -124,7 +124,6 @@ def _facts(checkpoint: str, found: StateSummary, disk: int | None) -> Iterator[d
 
 
 def _table_of(tables: Iterable[TableSize]) -> pl.DataFrame:
-    """Return a row of texts for each table."""
     rows = [
         (
             one.name,
@@ -214,7 +213,6 @@ def _where(one: Damage) -> str:
 
 
 def _table_of_traces(traces: tuple[VerifiedTrace, ...]) -> pl.DataFrame:
-    """Return a row of texts for each trace."""
     rows = [
         (
             str(one.round),

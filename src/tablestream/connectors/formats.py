@@ -80,7 +80,6 @@ class Plain:
         )
 
     def encoder(self, part: Part, topic: str, columns: T.StructType) -> Encoder:
-        """Write the only column."""
         one = self._checked(part, topic, columns)
         lost = F.raise_error(f"[{RecordEncodingError.code}] {_no_null(one.name, self.kind, part, topic)}")
 
@@ -121,7 +120,6 @@ class Json:
     units: Mapping[str, Unit] = field(default_factory=dict)
 
     def decoder(self, part: Part, topics: Sequence[str]) -> Decoder:  # noqa: ARG002 (the protocol's)
-        """Make a column of each field."""
         if self.schema is None:
             raise ArgumentError(
                 f'{part}="json" does not say which columns a record has.',

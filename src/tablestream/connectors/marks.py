@@ -72,7 +72,6 @@ class Moment:
 
     @property
     def earlier(self) -> Moment:
-        """The micro-batch before."""
         return Moment(self.number - 1, self.query_id, self.before, rebuilt=self.rebuilt)
 
 

@@ -51,12 +51,10 @@ class ParquetFile:
 
     @property
     def path(self) -> str:
-        """Where the file is in the store."""
         return f"{self.directory}/{self.name}" if self.directory else self.name
 
     @property
     def metadata(self) -> pq.FileMetaData:
-        """What the closed file says of its rows."""
         return self._metadata[0]
 
     def add(self, rows: pa.Table) -> None:

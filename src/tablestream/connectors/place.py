@@ -36,7 +36,6 @@ class Place:
 
     @classmethod
     def of(cls, text: str) -> Place:
-        """Take a path apart."""
         parts = _PLACE.fullmatch(text)
         assert parts is not None  # noqa: S101 - every text matches
         scheme, host, path = (parts[name] or "" for name in ("scheme", "host", "path"))

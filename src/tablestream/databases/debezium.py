@@ -44,9 +44,7 @@ from tablestream.topology.graph import CAPTURED
 from tablestream.topology.nodes import Captured, Transactions
 
 if TYPE_CHECKING:
-    from tablestream.connectors.debezium.avro import AvroReader
     from tablestream.connectors.debezium.columns import Columns
-    from tablestream.connectors.debezium.decoder import DebeziumDecoder
 
 Truncates = Literal["auto", "apply", "fail", "drop"]
 Snapshots = Literal["complete", "partial"]
@@ -143,8 +141,12 @@ def from_debezium(
     check_known("on_error", on_error, get_args(OnError))
     check_known("schema_number_bytes", schema_number_bytes, (4, 8))
     check_installed("msgspec", "debezium", "from_debezium")
+    from tablestream.connectors.debezium.avro import AvroReader
+
     settings: dict[str, Any] = {
-        "avro": None if registry is None else _avro(registry, schema_number_bytes),
+        "avro": None
+        if registry is None
+        else AvroReader(confluent_avro(registry).registry, schema_number_bytes),
         "decimals": decimals,
         "times": times,
         "binary": binary,
@@ -248,6 +250,8 @@ class Debezium:
         UnsupportedTypeError
             A column has a type that records of Debezium cannot have.
         """
+        from tablestream.connectors.debezium.decoder import DebeziumDecoder
+
         _check_words(name, "name", "the name of a table")
         if topic:
             _check_words(topic, "topic", "the name of a topic")
@@ -259,9 +263,9 @@ class Debezium:
             found = self._inferred(name, topic, left_out)
         else:
             found = _columns(name, key or (), columns or "")
-        decoder = _decoder(
+        decoder = DebeziumDecoder(
             found,
-            self._settings,
+            **self._settings,
             unchanged=_names(unchanged, "unchanged"),
             source=_names(source, "source"),
             except_columns=left_out,
@@ -327,7 +331,6 @@ class Debezium:
         )
 
     def _records(self, topic: str) -> DataFrame:
-        """The records of a topic."""
         if not isinstance(self._source, DataFrame):
             servers, offsets = str(self._servers), self._offsets
             if not isinstance(offsets, str):  # Spark refuses offsets of topics that a source does not read
@@ -354,7 +357,16 @@ class Debezium:
 def _check_source(source: Any, servers: str | None) -> None:
     """Refuse what is neither a session with servers nor a frame of records."""
     if isinstance(source, DataFrame):
-        _check_frame(source, servers)
+        missing = [name for name in _RECORDS if name not in source.columns]
+        if missing:
+            raise ArgumentError(
+                f"The frame has no column {', '.join(missing)}.",
+                hint="Give the columns of Spark's Kafka source: key, value, topic, partition, offset.",
+            )
+        if servers is not None:
+            raise ArgumentError(
+                "bootstrap_servers= is for a session, and a DataFrame was given.", hint="Omit it."
+            )
     elif not is_session(source):
         raise ArgumentError(
             f"source={source!r} is neither a session nor a DataFrame.",
@@ -368,22 +380,7 @@ def _check_source(source: Any, servers: str | None) -> None:
         checked_servers(servers)
 
 
-def _check_frame(frame: DataFrame, servers: str | None) -> None:
-    """Refuse a frame without the columns of records, and servers beside it."""
-    missing = [name for name in _RECORDS if name not in frame.columns]
-    if missing:
-        raise ArgumentError(
-            f"The frame has no column {', '.join(missing)}.",
-            hint="Give the columns of Spark's Kafka source: key, value, topic, partition, offset.",
-        )
-    if servers is not None:
-        raise ArgumentError(
-            "bootstrap_servers= is for a session, and a DataFrame was given.", hint="Omit it."
-        )
-
-
 def _columns(name: str, key: str | Sequence[str], columns: str | T.StructType) -> Columns:
-    """The columns of key and value."""
     from tablestream.connectors.debezium.columns import Columns
 
     schema = columns_of(columns)
@@ -412,15 +409,7 @@ def _columns(name: str, key: str | Sequence[str], columns: str | T.StructType) -
     return Columns(T.StructType([schema[one] for one in keys]), T.StructType(value))
 
 
-def _avro(registry: str | Mapping[str, Any], number_bytes: Literal[4, 8]) -> AvroReader:
-    """What reads records in Avro."""
-    from tablestream.connectors.debezium.avro import AvroReader
-
-    return AvroReader(confluent_avro(registry).registry, number_bytes)
-
-
 def _names(given: Any, argument: str) -> tuple[str, ...]:
-    """Names of columns or fields."""
     names = () if given is None else listed(given)
     for one in names:
         if not isinstance(one, str):
@@ -442,10 +431,3 @@ def _transaction_topic(transactions: Any, prefix: str) -> str | None:
         return f"{prefix}.transaction" if transactions else None
     _check_words(transactions, "transactions", "True, False or the name of a topic")
     return str(transactions)
-
-
-def _decoder(columns: Columns, settings: Mapping[str, Any], **further: Any) -> DebeziumDecoder:
-    """The decoder of a table's records."""
-    from tablestream.connectors.debezium.decoder import DebeziumDecoder
-
-    return DebeziumDecoder(columns, **settings, **further)

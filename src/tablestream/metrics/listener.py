@@ -62,7 +62,6 @@ class MetricsListener(StreamingQueryListener):
         """Do nothing."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """Export the micro-batch."""
         progress = event.progress
         reader = self._readers.setdefault(str(progress.runId), MetricsReader())
         metrics = reader.read(progress)
@@ -73,5 +72,4 @@ class MetricsListener(StreamingQueryListener):
         """Do nothing."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """Forget the query."""
         self._readers.pop(str(event.runId), None)

@@ -76,7 +76,6 @@ class OpenTelemetryExporter:
         self._state_bytes = meter.create_gauge(f"{name}.state.size", unit="By")
 
     def __call__(self, metrics: QueryMetrics) -> None:
-        """Record a micro-batch."""
         query = {"query": metrics.query_name or metrics.query_id}
         self._micro_batches.add(1, query)
         self._duration_s.record(metrics.duration_ms / 1000, query)

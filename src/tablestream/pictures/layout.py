@@ -60,12 +60,10 @@ class Rect:
 
     @property
     def right(self) -> float:
-        """The x of its right side."""
         return self.x + self.width
 
     @property
     def bottom(self) -> float:
-        """The y of its lower side."""
         return self.y + self.height
 
 
@@ -235,15 +233,12 @@ class Stacks:
 
     @property
     def height(self) -> float:
-        """The height of the highest lane."""
         return max((lane[-1].y + lane[-1].height for lane in self._lanes if lane), default=0)
 
     def height_of(self, box: str) -> float:
-        """The height of a box."""
         return self._boxes[box].height
 
     def y_of(self, box: str) -> float:
-        """The upper side of a box."""
         return self._boxes[box].y
 
     def passed(self, arrow: Arrow) -> range:

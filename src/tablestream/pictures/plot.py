@@ -75,7 +75,6 @@ def _draw_span(
 
 
 def _mark(axes: Axes, y: int, moment: Moment) -> None:
-    """Mark the time of a change."""
     ink, shape = (DROPPED, "D") if moment.is_correction else (TEXT, "o")
     axes.plot([_at(moment.change.time)], [y], marker=shape, color=ink, markersize=5)
 
@@ -103,7 +102,6 @@ def _draw_micro_batches(axes: Axes, shown: Sequence[Moment], first: int) -> None
 
 
 def _at(time: datetime) -> float:
-    """A place on the axis of times."""
     return float(date2num(time))  # type: ignore[no-untyped-call]
 
 

@@ -46,7 +46,6 @@ class PlainAvro:
     schema: AvroSchema
 
     def __call__(self, payload: bytes) -> Any:
-        """Decode a record."""
         return read(payload, self.schema, self.schema)
 
 
@@ -61,7 +60,6 @@ class ConfluentAvro:
     schema: AvroSchema
 
     def __call__(self, payload: bytes) -> Any:
-        """Decode a record."""
         if len(payload) < _PREFIX_BYTES or payload[:1] != MAGIC:
             raise UndecodableError("it does not begin with a zero byte and a schema number")
         written = self._written(int.from_bytes(payload[1:_PREFIX_BYTES]))
@@ -177,7 +175,6 @@ class AvroEncoder:
     left_out: bool = field(default_factory=leaves_out_data)
 
     def __call__(self, rows: pa.StructArray) -> pa.Array:
-        """Encode rows; null for missing ones."""
         leave_out_data(self.left_out)
         try:
             schema, checked = to_write(self.schema), has_plain_boolean(self.schema)

@@ -45,11 +45,9 @@ class AvroFormat:
     schema: AvroSchema
 
     def decoder(self, part: Part, topics: Sequence[str]) -> Decoder:  # noqa: ARG002 (the protocol's)
-        """Make a column of each field of the record."""
         return _decoder(PlainAvro(self.schema), self.schema, part)
 
     def encoder(self, part: Part, topic: str, columns: T.StructType) -> Encoder:
-        """Write a record with a field for every column."""
         return _encoder(self.schema, b"", part, topic, columns)
 
 

@@ -60,12 +60,10 @@ class FirstChangesSink(KeyedSink, ABC):
 
     @property
     def target(self) -> str:
-        """There is one console."""
         return "console"
 
     @property
     def is_shared(self) -> bool:
-        """Several outputs of a query may share it."""
         return True
 
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (the contract's)
@@ -97,7 +95,6 @@ class ConsoleSink(FirstChangesSink):
     truncate: bool | int
 
     def show(self, first: FirstChanges, micro_batch_id: int, output_name: str) -> None:  # noqa: ARG002 (the title says both)
-        """Print the changes."""
         print(visible(first.title))  # noqa: T201 - that is what it is for
         with _visible_output():
             first.rows.show(self.limit, self.truncate)

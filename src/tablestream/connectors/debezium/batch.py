@@ -63,7 +63,6 @@ class RecordReader:
     """Reads the values of most records."""
 
     def read(self, keys: pa.Array, values: pa.Array, headers: pa.Array) -> Records:
-        """Read records."""
         found = Records([], [], [], {}, {}, [], {})
         usual = self.usual.event if _is_utf8(values) else _never
         events, rows, wires, said = found.events, found.keys, found.key_wires, found.meta

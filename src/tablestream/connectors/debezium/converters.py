@@ -189,7 +189,6 @@ def _struct(wire: Wire, target: T.DataType, modes: Modes) -> Scalar | None:
 
 
 def _text(wire: Wire, target: T.DataType, modes: Modes) -> Scalar | None:
-    """Convert text."""
     if isinstance(target, T.StringType):
         return Scalar(_guessed_text(wire) if wire.guessed else _string, pa.string(), plain=str)
     if isinstance(target, T.BinaryType):
@@ -202,7 +201,6 @@ def _text(wire: Wire, target: T.DataType, modes: Modes) -> Scalar | None:
 
 
 def _binary(wire: Wire, target: T.DataType, modes: Modes) -> Scalar | None:
-    """Convert bytes."""
     if not isinstance(target, T.BinaryType):
         return None
     mode = modes.binary if wire.guessed else "bytes"
@@ -210,7 +208,6 @@ def _binary(wire: Wire, target: T.DataType, modes: Modes) -> Scalar | None:
 
 
 def _hstore(value: Any) -> dict[str, str | None]:
-    """Read hstore from its JSON."""
     try:
         return msgspec.json.decode(value, type=dict[str, str | None])
     except (ValueError, TypeError, RecursionError) as error:

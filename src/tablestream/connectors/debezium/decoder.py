@@ -345,7 +345,6 @@ def _units(times: TimeMode | Mapping[str, TimeMode]) -> dict[str, Unit]:
 def _check_modes(
     decimals: str, times: TimeMode | Mapping[str, TimeMode], binary: str, placeholder: str
 ) -> None:
-    """Refuse modes that no connector has."""
     check_known("decimals", decimals, get_args(Decimals))
     check_known("binary", binary, get_args(Binary))
     for mode in times.values() if isinstance(times, Mapping) else [times]:

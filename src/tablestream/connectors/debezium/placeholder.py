@@ -48,7 +48,6 @@ class Placeholder:
 
     @property
     def raw(self) -> bytes:
-        """Its bytes."""
         if self.text.startswith(_HEX):
             return bytes.fromhex(self.text.removeprefix(_HEX))
         return self.text.encode()

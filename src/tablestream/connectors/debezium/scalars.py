@@ -34,7 +34,6 @@ class Modes:
     """``binary.handling.mode``."""
 
     def unit(self, column: str) -> Unit:
-        """Return the unit of a column's times."""
         return self.times.get(column) or self.times.get("") or "microseconds"
 
 

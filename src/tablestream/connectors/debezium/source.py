@@ -36,70 +36,32 @@ from pyspark.sql import types as T
 from tablestream.base.data_text import data_text
 from tablestream.connectors.debezium.foreign import text_of
 
-_LONG, _INT, _TEXT = T.LongType(), T.IntegerType(), T.StringType()
+_LONG: T.DataType = T.LongType()
+_INT: T.DataType = T.IntegerType()
+_TEXT: T.DataType = T.StringType()
 
 #: The fields of every connector.
-COMMON: dict[str, T.DataType] = {
-    "version": _TEXT,
-    "connector": _TEXT,
-    "name": _TEXT,
-    "ts_ms": _LONG,
-    "ts_us": _LONG,
-    "ts_ns": _LONG,
-    "snapshot": _TEXT,
-    "db": _TEXT,
-    "sequence": _TEXT,
-    "schema": _TEXT,
-    "table": _TEXT,
-}
+COMMON = dict.fromkeys(("ts_ms", "ts_us", "ts_ns"), _LONG) | dict.fromkeys(
+    ("version", "connector", "name", "snapshot", "db", "sequence", "schema", "table"), _TEXT
+)
 #: The other fields of each connector.
-BY_CONNECTOR: dict[str, dict[str, T.DataType]] = {
-    "postgresql": {"txId": _LONG, "lsn": _LONG, "xmin": _LONG, "origin": _TEXT, "origin_lsn": _LONG},
-    "mysql": {
-        "server_id": _LONG,
-        "gtid": _TEXT,
-        "file": _TEXT,
-        "pos": _LONG,
-        "row": _INT,
-        "thread": _LONG,
-        "query": _TEXT,
-    },
-    "sqlserver": {"change_lsn": _TEXT, "commit_lsn": _TEXT, "event_serial_no": _LONG},
-    "oracle": {
-        "txId": _TEXT,
-        "txSeq": _LONG,
-        "scn": _TEXT,
-        "commit_scn": _TEXT,
-        "commit_ts_ms": _LONG,
-        "lcr_position": _TEXT,
-        "rs_id": _TEXT,
-        "ssn": _LONG,
-        "redo_thread": _INT,
-        "user_name": _TEXT,
-        "redo_sql": _TEXT,
-        "row_id": _TEXT,
-        "start_scn": _TEXT,
-        "start_ts_ms": _LONG,
-    },
+BY_CONNECTOR = {
+    "postgresql": dict.fromkeys(("txId", "lsn", "xmin", "origin_lsn"), _LONG) | {"origin": _TEXT},
+    "mysql": dict.fromkeys(("server_id", "pos", "thread"), _LONG)
+    | dict.fromkeys(("gtid", "file", "query"), _TEXT)
+    | {"row": _INT},
+    "sqlserver": dict.fromkeys(("change_lsn", "commit_lsn"), _TEXT) | {"event_serial_no": _LONG},
+    "oracle": dict.fromkeys(("txSeq", "commit_ts_ms", "ssn", "start_ts_ms"), _LONG)
+    | dict.fromkeys(("txId", "scn", "commit_scn", "lcr_position", "rs_id"), _TEXT)
+    | dict.fromkeys(("user_name", "redo_sql", "row_id", "start_scn"), _TEXT)
+    | {"redo_thread": _INT},
 }
 BY_CONNECTOR["mariadb"] = BY_CONNECTOR["mysql"]
 BY_CONNECTOR["db2"] = BY_CONNECTOR["sqlserver"]
 
 #: The fields that the position, the time and the part of a snapshot are read from.
-READ = frozenset(
-    (
-        "connector",
-        "snapshot",
-        "ts_ms",
-        "ts_us",
-        "ts_ns",
-        "sequence",
-        "file",
-        "pos",
-        "commit_lsn",
-        "commit_scn",
-        "scn",
-    )
+READ = frozenset(("connector", "snapshot", "ts_ms", "ts_us", "ts_ns", "sequence", "file", "pos")) | frozenset(
+    ("commit_lsn", "commit_scn", "scn")
 )
 _SNAPSHOTS = frozenset(
     ("true", "first", "first_in_data_collection", "last_in_data_collection", "last", "incremental")

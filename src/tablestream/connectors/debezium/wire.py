@@ -73,11 +73,9 @@ class Wire:
     """The record has no schema: this one follows from the table's column."""
 
     def parameter(self, name: str) -> str | None:
-        """Return a parameter of the semantic type, or None."""
         return dict(self.parameters).get(name)
 
     def field(self, name: str) -> Wire | None:
-        """Return the field of a struct, or None."""
         return self._by_name.get(name)
 
     @cached_property

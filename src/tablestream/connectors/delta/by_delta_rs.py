@@ -97,7 +97,8 @@ _EXACT_DIGITS = 15
 class RsTable:
     """A table at a place, as delta-rs sees it now: a local path, or a URI that delta-rs knows.
 
-    `has_few`: whether the rows that will be written are known to be few.
+    It has the methods of `SparkTable`, which say what they do. `has_few`: whether the rows that will be written are
+    known to be few.
     """
 
     def __init__(self, uri: str, storage_options: Mapping[str, str]) -> None:
@@ -116,7 +117,6 @@ class RsTable:
 
     @property
     def columns(self) -> T.StructType | None:
-        """The columns; None if there is no table."""
         if self._table is None:
             return None
         return T.StructType.fromJson(json.loads(self._table.schema().to_json()))
@@ -137,7 +137,6 @@ class RsTable:
         return f"is partitioned by a {wrong[0]}" if wrong else None
 
     def is_empty(self) -> bool:
-        """Whether it has no rows."""
         return self._table is None or not self._finds("SELECT 1 AS found FROM t LIMIT 1")
 
     def _finds(self, query: str) -> bool:
@@ -148,24 +147,19 @@ class RsTable:
         return bool(pa.table(QueryBuilder().register("t", self._table).execute(query)).num_rows)
 
     def commits(self, limit: int | None = None) -> list[Commit]:
-        """Return the last commits, or all, the newest first."""
         return [] if self._table is None else [_commit(one) for one in self._table.history(limit)]
 
     def last_version(self, app_id: str) -> int | None:
-        """Return the last ``txnVersion`` of a ``txnAppId``."""
         return None if self._table is None else self._table.transaction_version(app_id)
 
     def append(self, rows: DataFrame, said: DeltaMark) -> None:
-        """Append rows with a mark, and create the table if there is none. A mark that is whole replaces all rows."""
         with self._source(rows, said.query) as source:
             self._write(source, said)
 
     def mark(self, columns: T.StructType, said: DeltaMark) -> None:
-        """Commit a mark alone; a table that is not there is created with the columns."""
         self._write(_arrow_schema(self.columns or columns).empty_table(), said)
 
     def merge(self, changes: DataFrame, key_columns: Sequence[str], said: DeltaMark) -> None:
-        """Bring the table to the state after the last changes of keys. A mark that is whole deletes all other rows."""
         with self._source(changes, said.query, key_columns) as source:
             self._merge(source, changes.columns, key_columns, said)
 
@@ -242,12 +236,10 @@ class RsTable:
         return f"lacks the column {wrong[0]!r} in the output's type" if wrong else None
 
     def has_twice(self, key_columns: Sequence[str]) -> bool:
-        """Whether a key has several rows."""
         keys = ", ".join('"' + name.replace('"', '""') + '"' for name in key_columns)
         return self._finds(f"SELECT 1 AS found FROM t GROUP BY {keys} HAVING count(*) > 1 LIMIT 1")
 
     def take_back(self, number: int, said: DeltaMark) -> None:
-        """Delete a log's micro-batches from a number on."""
         assert self._table is not None  # noqa: S101 - the caller has looked
         self._table.delete(f"{ORDER}['micro_batch'] >= {number}", writer_properties=self._statistics())
         self.mark(T.StructType(), said)
@@ -275,7 +267,6 @@ class RsTable:
 
     @property
     def size_bytes(self) -> int:
-        """The size of its files."""
         if self._table is None:
             return 0
         files = pa.table(self._table.get_add_actions())

@@ -46,7 +46,6 @@ class LogStage(DeltaStage):
     """Each task writes a file of the table; no reader knows it before the commit. VACUUM removes what none names."""
 
     def open(self, micro_batch_id: int, query_id: str) -> LogFile:  # noqa: ARG002 (the protocol's)
-        """See `Stage`."""
         if "://" not in self.uri:
             Path(self.uri).mkdir(parents=True, exist_ok=True)
         return LogFile(file_system(self.uri, self.storage_options), "", self.schema)
@@ -147,7 +146,6 @@ class TableStage(DeltaStage):
     key: tuple[str, ...] = ()
 
     def open(self, micro_batch_id: int, query_id: str) -> ChangesFile:
-        """See `Stage`."""
         names = short_names(self.columns.names) | {CHANGE_TYPE: CHANGE_TYPE}
         kept = pa.schema([pa.field(names[one.name], one.type) for one in self.schema if one.name in names])
         store = file_system(self.uri, self.storage_options)
@@ -207,6 +205,5 @@ class ChangesFile:
         return self.file.path
 
     def abandon(self) -> None:
-        """Let go of the file."""
         self._held = []
         self.file.abandon()

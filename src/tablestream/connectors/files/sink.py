@@ -58,19 +58,16 @@ class LinesFile:
     _file: BinaryIO | None = None
 
     def add(self, rows: pa.Table) -> None:
-        """Write rows, which have the text in their only column."""
         self._open().writelines(f"{line}\n".encode() for line in rows.column(0).to_pylist())
 
     def end_keys(self) -> None:
         """Do nothing: every change is written."""
 
     def close(self) -> str:
-        """End the file, and return its name."""
         self._open().close()
         return self.name
 
     def abandon(self) -> None:
-        """End the file as it is."""
         if self._file is not None:
             with suppress(OSError):
                 self._file.close()
@@ -108,7 +105,6 @@ class ParquetStage(FileStage):
         """See `Stage`."""
 
     def open(self, micro_batch_id: int, query_id: str) -> ParquetFile:  # noqa: ARG002 (the protocol's)
-        """See `Stage`."""
         return ParquetFile(fs.LocalFileSystem(), str(self.attempt(micro_batch_id)), self.schema, self.codec)
 
 
@@ -119,14 +115,12 @@ class JsonStage(FileStage):
     order: StructType
 
     def line(self, columns: Mapping[str, str]) -> str:
-        """See `Stage`."""
         names = _sortable_names(self.order)
         parts = (f"{columns[ORDER]}.{name} AS {quoted(names.get(name, name))}" for name in self.order.names)
         shown = dict(columns) | {ORDER: f"struct({', '.join(parts)})"}
         return json_sql(f"struct({', '.join(f'{text} AS {quoted(name)}' for name, text in shown.items())})")
 
     def open(self, micro_batch_id: int, query_id: str) -> LinesFile:  # noqa: ARG002 (the protocol's)
-        """See `Stage`."""
         return LinesFile(self.attempt(micro_batch_id))
 
 

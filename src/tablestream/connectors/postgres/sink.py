@@ -160,7 +160,6 @@ class PostgresSink(MarkingSink):
         self._commit(task, _stage(changes, task), micro_batch_id, query_id)
 
     def stage(self, spark: SparkSession, columns: StructType, schema: pa.Schema) -> PostgresStage:  # noqa: ARG002 (the protocol's)
-        """Return what the workers do."""
         return PostgresStage(self.server, self.statements, self.inline_bytes)
 
     def commit(
@@ -293,7 +292,6 @@ def _delete_part(
 def _upsert_part(
     connection: psycopg.Connection, statements: Statements, stage: str, parts: Sequence[Row]
 ) -> None:
-    """Apply the upserts of one staging table."""
     connection.execute(statements.upsert(stage, repeated=any(part.repeated for part in parts)))
 
 

@@ -50,7 +50,6 @@ class TableName:
 
     @property
     def sql(self) -> str:
-        """The name in SQL."""
         return f"{quoted(self.schema)}.{quoted(self.table)}"
 
 
@@ -145,7 +144,6 @@ class Statements:
 
     @property
     def marks(self) -> str:
-        """The table of the marks."""
         return f"{quoted(self.marks_schema)}.{quoted(MARKS)}"
 
     def create_table(self) -> str:
@@ -161,7 +159,6 @@ class Statements:
         return f"CREATE TABLE {self.target.sql} ({', '.join(lines)}, {unique} ({keys}))"
 
     def create_marks(self) -> str:
-        """The table of the marks."""
         return (
             f"CREATE TABLE IF NOT EXISTS {self.marks} (query text, target text, micro_batch bigint NOT NULL,"
             " written timestamp with time zone NOT NULL, proof text, PRIMARY KEY (query, target))"
@@ -186,7 +183,6 @@ class Statements:
         )
 
     def set_mark(self) -> str:
-        """Set micro-batch and proof, for a query and a target."""
         return (
             f"UPDATE {self._marks} SET micro_batch = %s, proof = %s, written = pg_catalog.now()"
             " WHERE query = %s AND target = %s"
@@ -202,11 +198,9 @@ class Statements:
         return self.marks.replace("%", "%%")
 
     def has_rows(self) -> str:
-        """Whether the target has a row."""
         return f"SELECT EXISTS (SELECT 1 FROM {self.target.sql})"
 
     def stage(self, name: str) -> str:
-        """The staging table of a name."""
         return f"{quoted(self.marks_schema)}.{quoted(name)}"
 
     def stage_prefix(self, query_id: str) -> str:
@@ -215,7 +209,6 @@ class Statements:
         return f"{STAGE}_{digest[:16]}_"
 
     def stage_columns(self) -> str:
-        """The columns of a staging table."""
         named = [(f"c{number}", one.type) for number, one in enumerate(self.columns)]
         return ", ".join(f"{name} {kind}" for name, kind in (*named, *EXTRA))
 
@@ -267,7 +260,6 @@ class Statements:
         return f"UPDATE {self.target.sql} AS t SET {quoted(soft.name)} = {value} FROM {gone} WHERE {same}"
 
     def upsert(self, stage: str, *, repeated: bool) -> str:
-        """Apply the upserts of a staging table."""
         changes = self._changes(stage, repeated=repeated)
         names = [quoted(one.name) for one in self.columns]
         values = [f"c.c{number}" for number in range(len(self.columns))]

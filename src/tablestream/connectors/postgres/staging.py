@@ -73,7 +73,6 @@ class PostgresStage:
         """See `Stage`."""
 
     def open(self, micro_batch_id: int, query_id: str) -> StagedChanges:  # noqa: ARG002 (the protocol's)
-        """See `Stage`."""
         assert self.statements is not None  # noqa: S101 - the query has started
         leave_out_data(self.left_out)
         prefix = self.statements.stage_prefix(query_id)
