@@ -35,28 +35,22 @@ _DIRECTORY = "Give a directory."
 
 @runtime_checkable
 class Sink(Protocol):
-    """Where the changes of one output are written.
-
-    Attributes
-    ----------
-    target : str
-        Kind and place, such as ``delta out/mailing``: for explanations, and to find two outputs with the same
-        target.
-    key_columns : tuple of str
-        The key of the changes. Empty when the user creates the sink; the runner sets it with `keyed_by`.
-    needs_final : bool
-        True if only the last change per key and micro-batch matters, so that a plan may omit the others. The sink
-        must also handle all of them.
-    """
+    """Where the changes of one output are written."""
 
     @property
-    def target(self) -> str: ...
+    def target(self) -> str:
+        """Kind and place, such as ``delta out/mailing``: to explain, and to find two outputs with the same target."""
 
     @property
-    def key_columns(self) -> tuple[str, ...]: ...
+    def key_columns(self) -> tuple[str, ...]:
+        """The key of the changes. Empty when the user creates the sink; the runner sets it with `keyed_by`."""
 
     @property
-    def needs_final(self) -> bool: ...
+    def needs_final(self) -> bool:
+        """Whether only the last change per key and micro-batch matters, so that a plan may omit the others.
+
+        The sink must also handle all of them.
+        """
 
     def keyed_by(self, names: Sequence[str]) -> Self:
         """Return the same sink with the key columns."""
@@ -188,49 +182,33 @@ class TypedSink(Sink, Protocol):
 
 @runtime_checkable
 class DirectorySink(Sink, Protocol):
-    """A sink that writes into a directory, in which nothing else may be.
-
-    Attributes
-    ----------
-    path : str
-        The directory.
-    harm : str
-        What would happen to other files there, such as ``its readers would find``.
-    """
+    """A sink that writes into a directory, in which nothing else may be."""
 
     @property
-    def path(self) -> str: ...
+    def path(self) -> str:
+        """The directory."""
 
     @property
-    def harm(self) -> str: ...
+    def harm(self) -> str:
+        """What would happen to other files there, such as ``its readers would find``."""
 
 
 @runtime_checkable
 class NamedSink(Sink, Protocol):
-    """A sink whose target can have several names.
-
-    Attributes
-    ----------
-    identity : str
-        What the target is, whichever name the user gave, once the query starts.
-    """
+    """A sink whose target can have several names."""
 
     @property
-    def identity(self) -> str: ...
+    def identity(self) -> str:
+        """What the target is, whichever name the user gave, once the query starts."""
 
 
 @runtime_checkable
 class SharedSink(Sink, Protocol):
-    """A sink to which several outputs of a query may write, because it keeps nothing.
-
-    Attributes
-    ----------
-    is_shared : bool
-        True.
-    """
+    """A sink to which several outputs of a query may write, because it keeps nothing."""
 
     @property
-    def is_shared(self) -> bool: ...
+    def is_shared(self) -> bool:
+        """True."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,22 +84,11 @@ def quoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the target.
-
-    Attributes
-    ----------
-    name
-        As it is stored.
-    type
-        The PostgreSQL type, as the server prints it.
-    is_key
-        Whether it is part of the key.
-    nullable
-        Whether it may be null.
-    """
+    """A column of the target."""
 
     name: str
     type: str
+    """The PostgreSQL type, as the server prints it."""
     is_key: bool
     nullable: bool = True
 
@@ -115,11 +104,6 @@ class SoftDelete:
     def live(self) -> str:
         """The value of a row that is not deleted, in SQL."""
         return "false" if self.type == "boolean" else "NULL"
-
-    @property
-    def gone(self) -> str:
-        """The value of a deleted row, for the delete ``c``, in SQL."""
-        return "true" if self.type == "boolean" else "c.at"
 
     @property
     def is_live(self) -> str:
@@ -143,6 +127,11 @@ class Statements:
     """What a delete sets; None if it removes the row."""
 
     @property
+    def _keys(self) -> list[tuple[int, Column]]:
+        """The columns of the key, with their numbers."""
+        return [(number, one) for number, one in enumerate(self.columns) if one.is_key]
+
+    @property
     def marks(self) -> str:
         return f"{quoted(self.marks_schema)}.{quoted(MARKS)}"
 
@@ -153,8 +142,8 @@ class Statements:
         ]
         if self.soft_delete is not None:
             lines.append(f"{quoted(self.soft_delete.name)} {self.soft_delete.type}")
-        keys = ", ".join(quoted(one.name) for one in self.columns if one.is_key)
-        can_be_null = any(one.nullable for one in self.columns if one.is_key)
+        keys = ", ".join(quoted(one.name) for _, one in self._keys)
+        can_be_null = any(one.nullable for _, one in self._keys)
         unique = "UNIQUE NULLS NOT DISTINCT" if can_be_null else "PRIMARY KEY"
         return f"CREATE TABLE {self.target.sql} ({', '.join(lines)}, {unique} ({keys}))"
 
@@ -222,56 +211,54 @@ class Statements:
 
     def _changes(self, stage: str, *, repeated: bool) -> str:
         """The staged changes ``c``; if a key may have several, the last one counts."""
-        keys = ", ".join(f"c{number}" for number, one in enumerate(self.columns) if one.is_key)
+        keys = ", ".join(f"c{number}" for number, _ in self._keys)
         last = f"SELECT DISTINCT ON ({keys}) * FROM {stage} ORDER BY {keys}, n DESC"
         return f"({last if repeated else f'SELECT * FROM {stage}'}) AS c"
 
     def delete(self, stage: str, *, repeated: bool) -> str:
         """Apply the deletes of a staging table, before any upserts: a row may take another one's unique value."""
-        changes = self._changes(stage, repeated=repeated)
-        same = " AND ".join(_same(number, one) for number, one in enumerate(self.columns) if one.is_key)
-        soft = self.soft_delete
-        if soft is None:
-            return f"DELETE FROM {self.target.sql} AS t USING {changes} WHERE c.gone AND {same}"
-        return (
-            f"UPDATE {self.target.sql} AS t SET {quoted(soft.name)} = {soft.gone} FROM {changes}"
-            f" WHERE c.gone AND {soft.is_live} AND {same}"
-        )
+        live = "" if self.soft_delete is None else f"{self.soft_delete.is_live} AND "
+        return self._delete(self._changes(stage, repeated=repeated), f"c.gone AND {live}", "c.at")
 
     def delete_others(self, stages: Mapping[str, bool]) -> str:
         """Delete what no staging table upserts, where they have all rows; the value says whether keys are repeated.
 
         Nulls in keys are equal in ``EXCEPT``, which needs no comparison of each row with each.
         """
-        keys = [(number, quoted(one.name)) for number, one in enumerate(self.columns) if one.is_key]
-        numbers = ", ".join(f"c.c{number}" for number, _ in keys)
+        numbers = ", ".join(f"c.c{number}" for number, _ in self._keys)
         kept = "".join(
             f" EXCEPT SELECT {numbers} FROM {self._changes(stage, repeated=repeated)} WHERE NOT c.gone"
             for stage, repeated in stages.items()
         )
+        names = ", ".join(f"t.{quoted(one.name)} AS c{number}" for number, one in self._keys)
+        live = "" if self.soft_delete is None else f" WHERE {self.soft_delete.is_live}"
+        gone = f"(SELECT {names} FROM {self.target.sql} AS t{live}{kept}) AS c"
+        return self._delete(gone, "", "pg_catalog.now()")
+
+    def _delete(self, gone: str, condition: str, at: str) -> str:
+        """Delete the rows with the keys of ``c``, or set what a delete sets: a time to `at`."""
+        same = " AND ".join(_same(number, one) for number, one in self._keys)
         soft = self.soft_delete
-        there = f"SELECT {', '.join(f't.{name} AS c{number}' for number, name in keys)} FROM {self.target.sql} AS t"
-        live = "" if soft is None else f" WHERE {soft.is_live}"
-        gone = f"({there}{live}{kept}) AS c"
-        same = " AND ".join(_same(number, one) for number, one in enumerate(self.columns) if one.is_key)
         if soft is None:
-            return f"DELETE FROM {self.target.sql} AS t USING {gone} WHERE {same}"
-        value = "true" if soft.type == "boolean" else "pg_catalog.now()"
-        return f"UPDATE {self.target.sql} AS t SET {quoted(soft.name)} = {value} FROM {gone} WHERE {same}"
+            return f"DELETE FROM {self.target.sql} AS t USING {gone} WHERE {condition}{same}"
+        value = "true" if soft.type == "boolean" else at
+        return (
+            f"UPDATE {self.target.sql} AS t SET {quoted(soft.name)} = {value} FROM {gone}"
+            f" WHERE {condition}{same}"
+        )
 
     def upsert(self, stage: str, *, repeated: bool) -> str:
         changes = self._changes(stage, repeated=repeated)
         names = [quoted(one.name) for one in self.columns]
         values = [f"c.c{number}" for number in range(len(self.columns))]
-        keys = ", ".join(quoted(one.name) for one in self.columns if one.is_key)
+        keyed = [quoted(one.name) for _, one in self._keys]
         if self.soft_delete is not None:
             names.append(quoted(self.soft_delete.name))
             values.append(self.soft_delete.live)
-        keyed = {quoted(one.name) for one in self.columns if one.is_key}
         sets = ", ".join(f"{name} = excluded.{name}" for name in names if name not in keyed)
         return (
             f"INSERT INTO {self.target.sql} ({', '.join(names)}) SELECT {', '.join(values)} FROM {changes}"
-            f" WHERE NOT c.gone ON CONFLICT ({keys}) DO {f'UPDATE SET {sets}' if sets else 'NOTHING'}"
+            f" WHERE NOT c.gone ON CONFLICT ({', '.join(keyed)}) DO {f'UPDATE SET {sets}' if sets else 'NOTHING'}"
         )
 
 

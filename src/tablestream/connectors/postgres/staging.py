@@ -54,18 +54,11 @@ class Task:
 
 @dataclass(frozen=True)
 class PostgresStage:
-    """What the workers do for a table of PostgreSQL, where they compute its changes.
-
-    Attributes
-    ----------
-    server, inline_bytes, left_out
-        See `Task`.
-    statements
-        The SQL; None where nobody has looked at the table yet, as when a plan is explained.
-    """
+    """What the workers do for a table of PostgreSQL, where they compute its changes: see `Task`."""
 
     server: Server
     statements: Statements | None
+    """None where nobody has looked at the table yet, as when a plan is explained."""
     inline_bytes: int
     left_out: bool = field(default_factory=leaves_out_data)
 
