@@ -239,7 +239,7 @@ def test_credentials_of_a_store_are_never_shown() -> None:
 
 
 def test_writers_that_are_none_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="no writer 'merge'"):
+    with pytest.raises(ArgumentError, match="writer='merge' is not known"):
         to_delta("out", writer="merge")  # type: ignore[arg-type]
 
 

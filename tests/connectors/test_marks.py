@@ -90,5 +90,5 @@ def test_other_words_for_a_mismatch_are_refused() -> None:
         to_delta("out", on_mismatch="replace")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="on_mismatch='replace' is not known"):
         to_files("out", on_mismatch="replace")  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="no on_mismatch=None"):
+    with pytest.raises(ArgumentError, match="on_mismatch=None is not known"):
         to_postgres("out", "host=x", on_mismatch=None)  # type: ignore[arg-type]

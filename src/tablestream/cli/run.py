@@ -22,7 +22,7 @@ from tablestream.cli.following import follow, stop_signals
 from tablestream.cli.options import ROWS_FOR_PEOPLE, Debug, Json, OnDrops
 from tablestream.cli.screen import JsonScreen, Screen, TextScreen
 from tablestream.cli.sessions import kept_if_needed, sessions, starting_text
-from tablestream.cli.sinks import CONSOLE, sink_of, sinks_of, written_to
+from tablestream.cli.sinks import CONSOLE, sink_of, written_to
 from tablestream.cli.target import Target, Variables, is_query, load, wrong_type
 from tablestream.errors import ArgumentError
 from tablestream.spark.local_spark import MASTER
@@ -104,7 +104,7 @@ def run(
         directory = _Checkpoint(checkpoint)
         given: dict[str, Callable[[], Any]] = {"spark": session, "checkpoint": directory.take}
         rows = limit if as_json else limit or ROWS_FOR_PEOPLE
-        sinks = sinks_of(to or [], screen, rows)  # a wrong one is told before Spark starts
+        sinks = [sink_of(one, screen, rows) for one in to or ()]  # a wrong one is told before Spark starts
         found = load(target, given, ["checkpoint"] if checkpoint is None else [], variables)
         outputs = written_to(found, sinks, sink_of(CONSOLE, screen, rows))
         if outputs is None:

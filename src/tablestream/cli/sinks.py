@@ -42,11 +42,6 @@ def sink_of(text: str, screen: Screen, limit: int | None) -> Sink:
     return _SINKS[kind](directory)
 
 
-def sinks_of(texts: Sequence[str], screen: Screen, limit: int | None) -> list[Sink]:
-    """Return the sinks that texts name; raises as `sink_of`."""
-    return [sink_of(text, screen, limit) for text in texts]
-
-
 def written_to(found: Any, to: Sequence[Sink], console: Sink) -> list[OutputRequest] | None:
     """Return outputs, or a table or a stream as outputs to what the user names; None for anything else.
 
