@@ -27,13 +27,7 @@ from tablestream.base.calling import warn
 from tablestream.connectors.avro.format import confluent_avro
 from tablestream.connectors.debezium.frame import decoded, transaction_ends
 from tablestream.connectors.kafka.options import checked_servers
-from tablestream.connectors.kafka.source import (
-    Offsets,
-    OnError,
-    checked_offsets,
-    first_records,
-    raw_records,
-)
+from tablestream.connectors.kafka.source import Offsets, OnError, checked_offsets, first_records, raw_records
 from tablestream.connectors.source import Option
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError

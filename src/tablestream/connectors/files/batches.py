@@ -29,13 +29,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.readwriter import DataFrameWriter
 
 from tablestream.connectors.marks import Mark, Moment
-from tablestream.connectors.small_texts import (
-    lines_here,
-    numbered_names,
-    small_lines,
-    write_here,
-    write_line,
-)
+from tablestream.connectors.small_texts import lines_here, numbered_names, small_lines, write_here, write_line
 from tablestream.connectors.spark_place import on_this_machine
 from tablestream.errors import TargetError
 

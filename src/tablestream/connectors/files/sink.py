@@ -21,23 +21,12 @@ from tablestream.arguments.kinds import check_mapping
 from tablestream.base.calling import user_line
 from tablestream.connectors.files.batches import MICRO_BATCH, FileBatches, attempt_in
 from tablestream.connectors.json_text import json_options, json_sql
-from tablestream.connectors.marks import (
-    Found,
-    Mark,
-    MarkingSink,
-    OnMismatch,
-    Verdict,
-    judged,
-    no_rebuild,
-)
+from tablestream.connectors.marks import Found, Mark, MarkingSink, OnMismatch, Verdict, judged, no_rebuild
 from tablestream.connectors.parquet_file import CODECS, ParquetFile, spark_schema
 from tablestream.connectors.sink import ORDER, Stage, checked_path, quoted
 from tablestream.connectors.small_texts import first_line, write_line
 from tablestream.connectors.source import Option
-from tablestream.connectors.spark_place import (
-    check_writable,
-    seen_by_spark,
-)
+from tablestream.connectors.spark_place import check_writable, seen_by_spark
 from tablestream.errors import ArgumentError, ReservedNameError, TargetError
 
 WriteFormat = Literal["parquet", "json"]

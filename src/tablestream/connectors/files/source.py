@@ -26,12 +26,7 @@ from tablestream.connectors.source import (
     note_of,
     with_origin,
 )
-from tablestream.connectors.spark_place import (
-    check_no_empty,
-    check_no_file,
-    check_no_signs,
-    seen_by_spark,
-)
+from tablestream.connectors.spark_place import check_no_empty, check_no_file, check_no_signs, seen_by_spark
 from tablestream.connectors.texts import Texts, Units, checked_units
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import ArgumentError, PlanError

@@ -38,14 +38,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tablestream.arguments.kinds import check_string, flag
-from tablestream.connectors.marks import (
-    Found,
-    Mark,
-    MarkingSink,
-    OnMismatch,
-    Verdict,
-    judged,
-)
+from tablestream.connectors.marks import Found, Mark, MarkingSink, OnMismatch, Verdict, judged
 from tablestream.connectors.postgres.marks import Marks, check_marks, check_plain, identity
 from tablestream.connectors.postgres.server import Server
 from tablestream.connectors.postgres.sql import (
