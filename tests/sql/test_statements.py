@@ -326,7 +326,12 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
 def test_the_files_that_the_documentation_shows_have_no_mistakes() -> None:
     """The page has the example, without its variables and remarks."""
     page = (ROOT / "docs" / "sql.md").read_text(encoding="utf-8")
-    shown, prices = (code for language, code in BLOCK.findall(page) if language == "sql")
+    as_of, windows, shown, prices = (code for language, code in BLOCK.findall(page) if language == "sql")
+    sources = (
+        "CREATE STREAM trades (id INT, symbol STRING, quantity INT, at TIMESTAMP) USING json LOCATION 'trades';"
+        "CREATE TABLE quotes (symbol STRING, price INT, PRIMARY KEY (symbol)) USING json LOCATION 'quotes';"
+    )
+    program(f"{sources} CREATE VIEW a AS {as_of}; CREATE MATERIALIZED VIEW b AS {windows}")
     program(f"{prices}\nCREATE MATERIALIZED VIEW v AS SELECT * FROM prices")
     example = (ROOT / "examples" / "holdings.sql").read_text(encoding="utf-8")
     same = program_of("example", example, {"logs": "logs", "out": "out"})

@@ -114,6 +114,8 @@ class SourceFrame:
         Where its Parquet files are; None for other rows.
     kept
         Whether a record has a value if the user's condition for deletes fails; None: each has.
+    time_columns
+        The columns of the key and the value that are the record's time.
     """
 
     frame: DataFrame
@@ -128,6 +130,7 @@ class SourceFrame:
     risks: Mapping[str, Risk] = field(default_factory=dict)
     kept: Column | None = None
     directory: str | None = None
+    time_columns: frozenset[str] = frozenset()
 
     @property
     def lacks_times(self) -> str | None:
@@ -293,6 +296,7 @@ def source_of_frame(df: DataFrame, said: SourceSpec) -> tuple[Source, Analysed |
             said, frame, Reading(said.name, said.where, key, value, timestamp, deletes, sequence)
         ),
         own=own,
+        time_columns=_that_are(origin.time if timestamp is None else timestamp.text, [*key, *value]),
         directory=next(iter(all_noted(df.schema, OF_PARQUET).values()), None),
         value_key=tuple(one.name for one in key if _is_of_value(df, one)),
     )
@@ -310,6 +314,11 @@ def source_of_frame(df: DataFrame, said: SourceSpec) -> tuple[Source, Analysed |
         lacks_times=given.lacks_times,
     )
     return source, sequence
+
+
+def _that_are(text: str | None, columns: Sequence[Analysed]) -> frozenset[str]:
+    """The columns that are what a text says."""
+    return frozenset(one.name for one in columns if one.text == text)
 
 
 def _said(origin: Origin) -> dict[str, Column]:

@@ -97,7 +97,7 @@ def equalities(
 def _order(inputs: Sequence[Rows], pool: Sequence[Condition], context: Context) -> list[Rows]:
     """The order in which most joins find the rows of an input by its whole key."""
     begins = [one for one in inputs if isinstance(one.table, Stream)] or [
-        one for one in inputs if not isinstance(one.table, GlobalTable)
+        one for one in inputs if not isinstance(one.table, GlobalTable) and one.as_of is None
     ]
     tried = [_from(begin, inputs, pool, context) for begin in begins or inputs]
     return max(tried, key=lambda one: one[0])[1]
@@ -123,6 +123,9 @@ def _closeness(known: Rows, rows: Rows, pool: Sequence[Condition], context: Cont
     """How an input can be joined: 3 by its key, 2 as one row, 1 by other equalities, 0 not."""
     nodes = [one.node for one in pool if one.is_early and one.sources <= known.sources | rows.sources]
     equal, _ = equalities(nodes, known, rows, context)
+    time = None if rows.as_of is None else rows.as_of.time
+    if time is not None and not Scope(known, context, "AS OF").can_tell([time]):
+        return 0
     if Joined(context, known, rows, tuple(equal)).pointers() is not None:
         return 3
     if is_one_row(rows):

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from tablestream.sql.as_of import of_asof_join, of_version, with_waits
 from tablestream.sql.conditions import SUBQUERIES, Input
 from tablestream.sql.context import Context
 from tablestream.sql.joining import joined
@@ -14,6 +15,7 @@ from tablestream.sql.parse import beginning, more_parts, span
 from tablestream.sql.refusals import PartRefusedError
 from tablestream.sql.rows import Rows, unique
 from tablestream.sql.scope import conjuncts
+from tablestream.sql.time_windows import table_function
 
 
 def from_rows(select: exp.Select, context: Context) -> tuple[Rows, list[exp.Expr]]:
@@ -43,7 +45,18 @@ def _inputs(select: exp.Select, context: Context) -> list[Input]:
             "LATERAL VIEW is not maintained.",
             "Use flat_map of the table in Python, and query its result.",
         )
-    return _told_apart(found, context)
+    found = _told_apart(found, context)
+    waiting = with_waits([one.rows for one in found], select, context)
+    found = [replace(one, rows=rows) for one, rows in zip(found, waiting, strict=True)]
+    for number, one in enumerate(found):
+        if one.rows.as_of is not None and (number == 0 or one.how not in {"inner", "left"}):
+            raise context.reasons.at(
+                one.rows.place,
+                one.rows.as_of.clause,
+                "Versions are found for the rows of another input.",
+                "Write it behind that one, as in FROM trades t JOIN quotes FOR SYSTEM_TIME AS OF t.at AS q ON ....",
+            )
+    return found
 
 
 def _read(nodes: Sequence[exp.Expr], context: Context, used: set[str] | None) -> list[Input]:
@@ -138,6 +151,9 @@ def _input(node: exp.Join, context: Context, used: set[str] | None) -> Input:
                 "Write it in WHERE, or join it in FROM.",
             )
     rows = _pruned(_rows_of(node.this, context), used)
+    if node.method == "ASOF":
+        rows, compared = of_asof_join(node, rows, on, context)
+        on = tuple(compared)
     how = node.kind.lower() if node.kind in {"SEMI", "ANTI"} else node.side.lower() or "inner"
     using = tuple(node.args.get("using") or [])
     return Input(rows, how, on, using, is_natural=node.method == "NATURAL")
@@ -146,11 +162,7 @@ def _input(node: exp.Join, context: Context, used: set[str] | None) -> Input:
 def _check_join(node: exp.Join, context: Context) -> None:
     """Refuse joins that are none of inner, outer, semi and anti joins."""
     side, kind, method = node.side, node.kind, node.method
-    if method == "ASOF":
-        raise context.refuse(
-            node, "ASOF JOIN", "ASOF JOIN is not maintained here.", "Use as_of= of join in Python."
-        )
-    is_known = method in {"", "NATURAL"} and kind in {"", "INNER", "CROSS", "OUTER", "SEMI", "ANTI"}
+    is_known = method in {"", "NATURAL", "ASOF"} and kind in {"", "INNER", "CROSS", "OUTER", "SEMI", "ANTI"}
     is_half = kind in {"SEMI", "ANTI"} and side not in {"", "LEFT"}
     if not is_known or is_half or (kind == "OUTER" and not side):
         words = " ".join(one for one in (method, side, kind) if one)
@@ -168,6 +180,8 @@ def _rows_of(node: exp.Expr, context: Context) -> Rows:
     """The rows of a table or of a subquery in FROM."""
     if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
         return _table(node, context)
+    if isinstance(node, exp.Table) and isinstance(node.this, exp.Anonymous):
+        return _function(node, node.this, context)
     if not isinstance(node, exp.Subquery):
         kind = type(node.this if isinstance(node, exp.Table) else node).__name__.upper()
         raise context.refuse(
@@ -188,9 +202,29 @@ def _rows_of(node: exp.Expr, context: Context) -> Rows:
     return replace(result.rows(shown, names), place=beginning(node))
 
 
+def _function(node: exp.Table, call: exp.Anonymous, context: Context) -> Rows:
+    """The rows of ``TUMBLE(TABLE t, ...)`` or ``HOP(TABLE t, ...)``, also within ``TABLE(...)``."""
+    _check_parts(node, "table", ("this", "alias", "joins"), context)
+    inside = call.expressions[0] if call.expressions else None
+    if call.name.upper() == "TABLE" and isinstance(inside, exp.Anonymous):
+        call, inside = inside, inside.expressions[0] if inside.expressions else None
+    if call.name.upper() not in {"TUMBLE", "HOP"} or not isinstance(inside, exp.Table):
+        raise context.refuse(
+            node,
+            "FROM",
+            f"{call.name.upper()} in FROM is not maintained.",
+            "Name a table or a subquery, or write TUMBLE(TABLE t, DESCRIPTOR(at), INTERVAL '5' MINUTES).",
+        )
+    rows, (alias, names) = table_function(call, _table(inside, context), context), _alias(node)
+    if names:
+        raise context.refuse(node, "FROM", "Its columns have their own names.", "Name them in SELECT.")
+    visible = tuple(replace(one, source=alias or one.source) for one in rows.visible)
+    return replace(rows, visible=visible, place=beginning(node))
+
+
 def _table(node: exp.Table, context: Context) -> Rows:
     """The rows of a table that a query names."""
-    _check_parts(node, "table", ("this", "alias", "db", "catalog", "joins", "hints"), context)
+    _check_parts(node, "table", ("this", "alias", "db", "catalog", "joins", "hints", "version"), context)
     if node.args.get("db"):
         raise context.refuse(
             node, "FROM", f"There is no table {node.sql('spark')}.", "Name a table without its database."
@@ -201,7 +235,9 @@ def _table(node: exp.Table, context: Context) -> Rows:
             node, "FROM", f"There is no table {node.name}.", f"Tables are: {', '.join(context.tables)}."
         )
     shown, names = _alias(node)
-    return replace(made().rows(shown or node.name, names), place=beginning(node))
+    rows = replace(made().rows(shown or node.name, names), place=beginning(node))
+    version = node.args.get("version")
+    return rows if version is None else of_version(version, rows, context)
 
 
 def _alias(node: exp.Expr) -> tuple[str, list[str]]:

@@ -13,7 +13,7 @@ from tablestream.sql.context import Context
 from tablestream.sql.parse import beginning
 from tablestream.sql.rows import Rows, unique
 from tablestream.sql.scope import Scope
-from tablestream.tables import Table
+from tablestream.streams import Stream
 
 _SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
 #: The most sets: each row comes once for each.
@@ -100,10 +100,6 @@ def repeated(
 ) -> tuple[Rows, list[str], Sets]:
     """Return each row once for each set; the columns that groups are made of; and the sets."""
     table = rows.table
-    if not isinstance(table, Table):
-        raise context.refuse(
-            nodes[0], "GROUP BY", "Records of a stream have no sets of groups.", "Group a table."
-        )
     taken = list(table.columns)
     number = unique("grouping_set", taken, rows.fold)
     names: list[str] = []
@@ -112,14 +108,17 @@ def repeated(
     texts = scope.sqls(nodes)
     values = [quoted(one) for one in table.columns if one not in table.key_columns]
     structs = []
-    for one in sets:
+    is_stream = isinstance(table, Stream)
+    for count, one in enumerate(sets):
         shown = [
             f"CASE WHEN {'true' if at in one else 'false'} THEN {text} END AS {name}"
             for at, (name, text) in enumerate(zip(names, texts, strict=True))
         ]
-        structs.append(f"struct({', '.join([*values, *shown])})")
+        numbered = [f"{count} AS {quoted(number)}"] if is_stream else []
+        structs.append(f"struct({', '.join([*values, *shown, *numbered])})")
     with context.reasons.placed(beginning(nodes[0]), "GROUP BY"):
-        made = table.flat_map(f"array({', '.join(structs)})", position=number)
+        array = f"array({', '.join(structs)})"
+        made = table.flat_map(array) if isinstance(table, Stream) else table.flat_map(array, position=number)
     return replace(rows, table=made), names, Sets(number, tuple(sets), len(nodes))
 
 

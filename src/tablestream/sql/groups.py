@@ -126,7 +126,9 @@ def _meant(node: exp.Expr, items: Sequence[exp.Expr], scope: Scope, context: Con
 
 def _group(node: exp.Expr, items: Sequence[exp.Expr], before: Sequence[Group], scope: Scope) -> Group:
     """A column of the groups under a name of its own."""
-    visible, taken = scope.column(node), [one.name for one in before]
+    own = scope.name(node)
+    visible = scope.column(node) or next((one for one in scope.rows.visible if one.column == own), None)
+    taken = [one.name for one in before]
     aliases = [one.alias for one in items if isinstance(one, exp.Alias) and one.this == node]
     name = aliases[0] if aliases else visible.name if visible is not None else f"group_{len(before) + 1}"
     return Group(unique(name, taken, scope.rows.fold), node, visible)
@@ -158,7 +160,8 @@ def grouped(
     with context.reasons.placed(place, "GROUP BY"):
         table = rows.table.group_by(*keys).agg(**functions)
     visible = tuple(replace(one.visible, column=one.name) for one in groups if one.visible is not None)
-    texts = {scope.same(one.node): quoted(one.name) for one in groups}
+    texts = {quoted(one.visible.column): quoted(one.name) for one in groups if one.visible is not None}
+    texts |= {scope.same(one.node): quoted(one.name) for one in groups}
     texts |= {same: name if name == REFUSED else quoted(name) for same, name in known.items()}
     texts |= grouping_texts(nodes, [one.node for one in groups], sets, scope, context)
     counts = frozenset(name for name, one in functions.items() if one.name in _COUNTS)
@@ -172,7 +175,8 @@ def _key(one: Group, scope: Scope) -> ColumnLike:
         return F.expr(f"{quoted(one.repeated)} AS {quoted(one.name)}")
     if one.visible is not None and one.visible.column == one.name:
         return one.name
-    return F.expr(f"{scope.sql(one.node)} AS {quoted(one.name)}")
+    text = replace(scope, clause="GROUP BY").sql(one.node)
+    return F.expr(f"{text} AS {quoted(one.name)}")
 
 
 def always_a_row(grouped: Grouped, read: Table) -> Grouped:

@@ -24,11 +24,13 @@ from tablestream.connectors.sink import quoted
 from tablestream.handles.joining import KEY
 from tablestream.handles.relation import ALL_ROWS
 from tablestream.spark.row import LEFT, RIGHT, Row, side_column
+from tablestream.sql.as_of import as_of_options
 from tablestream.sql.context import Context
 from tablestream.sql.handles import never_null, with_key_names
 from tablestream.sql.parse import beginning
 from tablestream.sql.rows import Rows, Visible, unique
 from tablestream.sql.scope import Scope
+from tablestream.streams import Stream
 from tablestream.tables import GlobalTable, Table
 
 How = Literal["inner", "left", "outer"]
@@ -82,6 +84,11 @@ class Joined:
         turned = tuple(Equality(one.node, one.right, one.left) for one in self.equalities)
         return replace(self, left=self.right, right=self.left, equalities=turned, guards=())
 
+    def refused(self, message: str, instead: str) -> Exception:
+        """Return what to raise for the join, or for what says which versions it reads."""
+        clause = "JOIN" if self.right.as_of is None else self.right.as_of.clause
+        return self.context.reasons.at(max(self.left.place, self.right.place), clause, message, instead)
+
     def is_just(self, pointers: dict[str, Equality]) -> bool:
         """Whether nothing but the equalities of a key is compared."""
         return len(self.equalities) == len(pointers) and not self.others and not self.guards
@@ -106,7 +113,8 @@ class Joined:
         """The equalities by which an inner join finds rows: those with the whole key of a side, or all."""
         for one in (self, self.swapped()):
             pointers = one.pointers()
-            if pointers is not None and not isinstance(one.left.table, GlobalTable):
+            looks_up = not isinstance(one.left.table, GlobalTable) and not isinstance(one.right.table, Stream)
+            if pointers is not None and looks_up:
                 return list(pointers.values())
         return self.equalities
 
@@ -183,10 +191,45 @@ class Names:
 def join(joined: Joined, how: How) -> Rows:
     """Join two inputs: inner, left or full outer."""
     pointers, backward = joined.pointers(), joined.swapped().pointers()
+    if isinstance(joined.left.table, Stream) or isinstance(joined.right.table, Stream):
+        return _of_records(joined, pointers, backward, how)
+    if joined.right.as_of is not None:
+        return _versioned(joined, pointers, how)
     if how == "outer":
         return _outer(joined, pointers, backward)
     by_key = _by_key(joined, how, pointers, backward)
     return _many_to_many(joined, how) if by_key is None else by_key
+
+
+def _of_records(joined: Joined, pointers: _Pointers, backward: _Pointers, how: How) -> Rows:
+    """A join of the records of a stream with the rows of a table, which they look up."""
+    streams = [one for one in (joined.left, joined.right) if isinstance(one.table, Stream)]
+    if len(streams) == 2:
+        raise joined.refused(
+            "The records of two streams are not joined with each other.",
+            "Read one of them as a table: CREATE TABLE with a PRIMARY KEY, ts.table(...), or to_table() in Python.",
+        )
+    if isinstance(joined.right.table, Stream) and how == "inner":
+        return _in_order(_of_records(joined.swapped(), backward, pointers, how), joined)
+    if isinstance(joined.right.table, Stream) or how == "outer":
+        raise joined.refused(
+            "Rows of a table do not wait for the records of a stream.",
+            "Write the stream on the left of LEFT JOIN, or read it as a table.",
+        )
+    return _versioned(joined, pointers, how)
+
+
+def _versioned(joined: Joined, pointers: _Pointers, how: How) -> Rows:
+    """A join with the right row that is found by its whole key, in the version that the query says."""
+    if is_one_row(joined.right) and not joined.equalities:
+        pointers = {}
+    if pointers is None or how == "outer" or isinstance(joined.left.table, GlobalTable):
+        keys = ", ".join(joined.right.table.key_columns)
+        raise joined.refused(
+            f"Rows of {joined.right.table.name} are only found by their whole key here: {keys}.",
+            "Compare each column of it for equality in an inner or LEFT JOIN.",
+        )
+    return _to_key(joined, pointers, how)
 
 
 def _by_key(joined: Joined, how: How, pointers: _Pointers, backward: _Pointers) -> Rows | None:
@@ -216,6 +259,7 @@ def _to_key(joined: Joined, pointers: dict[str, Equality], how: How) -> Rows:
     mask = joined.both_sql(joined.others) if how == "left" and joined.others else ""
     select = names.without(same).select(mask)
     options: dict[str, Any] = {"on": joined.on(pointers.values()), "how": how, "select": select}
+    options |= as_of_options(joined.left, joined.right, joined.context)
     table = joined.left.table.join(joined.right.table, **options)  # type: ignore[arg-type]
     renamed = {**names.right, **same}
     return Rows(table, (*joined.left.renamed(names.left), *joined.right.renamed(renamed)))
@@ -285,8 +329,8 @@ def _many_to_many(joined: Joined, how: How) -> Rows:
         raise context.refuse(
             joined.equalities[0].node,
             "ON",
-            "A stream or a global table can only be joined by a table's key.",
-            "",
+            "A global table can only be joined by its whole key.",
+            "Compare each column of its key for equality.",
         )
     joined = joined.told_apart()
     names = Names.of(joined, left_keys=False, avoided=_key_names(joined))

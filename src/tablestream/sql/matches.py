@@ -21,6 +21,7 @@ from tablestream.sql.context import Context
 from tablestream.sql.parse import spliced
 from tablestream.sql.rows import Rows, unique
 from tablestream.sql.scope import Scope, filtered, own_columns
+from tablestream.streams import Stream
 from tablestream.tables import Table
 
 
@@ -137,6 +138,13 @@ def looked_up(
 
 def matching(rows: Rows, found: Related, scope: Scope, context: Context, how: str) -> Rows:
     """Keep the rows that have a match, or those that have none."""
+    if isinstance(rows.table, Stream):
+        raise context.refuse(
+            found.others[0] if found.others else found.pairs[0][0],
+            scope.clause,
+            "Only equalities find the rows that a record of a stream has.",
+            "Compare for equality alone, or read the records as a table.",
+        )
     visible = [replace(one, column=side_column(RIGHT, one.column)) for one in found.scope.rows.visible]
     inner = Scope(Rows(found.rows.table, tuple(visible)), context, "WHERE")
     outer = [replace(one, column=side_column(LEFT, one.column)) for one in scope.rows.visible]

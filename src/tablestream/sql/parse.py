@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from sqlglot import Token, exp
+from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 
@@ -32,6 +32,7 @@ _RULES = (
     "factor",
     "unary",
     "column",
+    "field",
     "lambda",
     "ordered",
     "table",
@@ -59,10 +60,19 @@ def _noted(rule: Callable[..., Any]) -> Callable[..., Any]:
     return noted
 
 
+def _argument(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """An argument of a function: also ``TABLE t``, as table functions of Flink take it."""
+    if self._curr.token_type == TokenType.TABLE and self._next.token_type != TokenType.L_PAREN:
+        self._advance()
+        return self._parse_table_parts()
+    return _SPARK.parser_class._parse_lambda(self, *args, **kwargs)  # noqa: SLF001 - the rule that this extends
+
+
 _Parser: type = type(
     "_Parser",
     (_SPARK.parser_class,),
-    {f"_parse_{rule}": _noted(getattr(_SPARK.parser_class, f"_parse_{rule}")) for rule in _RULES},
+    {f"_parse_{rule}": _noted(getattr(_SPARK.parser_class, f"_parse_{rule}")) for rule in _RULES}
+    | {"_parse_lambda": _noted(_argument)},
 )
 
 
@@ -95,8 +105,19 @@ def what_is_wrong(error: SqlglotError) -> str:
 
 def trees(tokens: Sequence[Token], text: str) -> list[exp.Expr]:
     """Parse the tokens of a text, or of a part of it. Raises sqlglot's `ParseError`."""
-    found: list[exp.Expr | None] = _Parser(dialect=_SPARK).parse(list(tokens), text)
+    found: list[exp.Expr | None] = _Parser(dialect=_SPARK).parse(_with_names(tokens), text)
     return [one for one in found if one is not None]
+
+
+def _with_names(given: Sequence[Token]) -> list[Token]:
+    """The tokens; ``window`` is a name, as of the function and its column, unless ``WINDOW w AS`` begins a clause."""
+    behind = [*(one.token_type for one in given[2:]), None, None]
+    return [
+        Token(TokenType.VAR, one.text, one.line, one.col, one.start, one.end, one.comments)
+        if one.token_type == TokenType.WINDOW and after != TokenType.ALIAS
+        else one
+        for one, after in zip(given, behind, strict=True)
+    ]
 
 
 def tokens(text: str) -> list[Token]:

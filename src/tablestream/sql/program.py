@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from sqlglot import exp
 from sqlglot.errors import OptimizeError, ParseError
-from sqlglot.optimizer.scope import traverse_scope
+from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from tablestream.errors import SqlFileError
 from tablestream.sql.building import Building
@@ -132,12 +132,22 @@ def _query(view: View, text: Text) -> Query:
 def _tables(view: View, tree: exp.Query) -> list[exp.Table]:
     """The tables that a query reads, without the names that it gives to its own parts."""
     try:
-        sources = [one for scope in traverse_scope(tree) for one in scope.sources.values()]
+        scopes = traverse_scope(tree)
+        sources = [one for scope in scopes for one in (*scope.sources.values(), *_of_functions(scope))]
     except OptimizeError as error:
         raise MistakeError(
             view.query[0].start, f"The query of {view.name} cannot be read: {error}.", "Correct it."
         ) from error
     return [one for one in sources if isinstance(one, exp.Table) and isinstance(one.this, exp.Identifier)]
+
+
+def _of_functions(scope: Scope) -> Iterator[exp.Table]:
+    """Yield the tables that table functions of a query read, as in ``TUMBLE(TABLE t, ...)``."""
+    for one in scope.sources.values():
+        call = one.this if isinstance(one, exp.Table) else None
+        for table in call.find_all(exp.Table) if isinstance(call, exp.Anonymous) else ():
+            if table.name not in scope.cte_sources:
+                yield table
 
 
 def _name(table: exp.Table) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sqlglot import exp
 
@@ -36,6 +37,29 @@ class Visible:
     merged: bool = False
 
 
+@dataclass(frozen=True)
+class AsOf:
+    """What a query says of the versions that an input is read in.
+
+    Attributes
+    ----------
+    clause
+        What says it, for errors.
+    time
+        The time of the other side; None: the query says only how long records wait.
+    forward, strict
+        As in `tablestream.as_of`.
+    waits
+        The arguments of `Stream.join` that the hint ``GRACE`` gives, by their names.
+    """
+
+    clause: str
+    time: exp.Expr | None = None
+    forward: bool = False
+    strict: bool = False
+    waits: dict[str, Any] = field(default_factory=dict)
+
+
 class AmbiguousError(Exception):
     """A name that several tables have."""
 
@@ -50,11 +74,14 @@ class Rows:
         The table, and these columns.
     place
         Where the input begins in the text.
+    as_of
+        The versions in which an input of FROM is read; None: as it is now.
     """
 
     table: Table | Stream
     visible: tuple[Visible, ...]
     place: int = 0
+    as_of: AsOf | None = None
 
     @classmethod
     def of(cls, table: Table | Stream, source: str, names: Sequence[str], shown: Sequence[str]) -> Rows:
@@ -108,8 +135,12 @@ class Rows:
 def text_of(found: tuple[Visible, int], parts: Sequence[str], side: str = "") -> str:
     """A column, and the fields of it, as Spark's SQL; `side` stands before the columns of one side of a join."""
     column, count = found
-    fields = "".join(f".{quoted(one)}" for one in parts[count:])
-    return quoted(f"{side}{column.column}") + fields
+    return quoted(f"{side}{column.column}") + fields_of(count, parts)
+
+
+def fields_of(count: int, parts: Sequence[str]) -> str:
+    """The fields that a name has behind its first parts, which are a column."""
+    return "".join(f".{quoted(one)}" for one in parts[count:])
 
 
 def unique(name: str, taken: Iterable[str], fold: Callable[[str], str] = str.lower) -> str:

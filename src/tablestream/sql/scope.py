@@ -13,10 +13,13 @@ from tablestream.spark.analysis import unlogged
 from tablestream.sql.context import Context
 from tablestream.sql.handles import empty_rows
 from tablestream.sql.parse import UnknownPlaceError, beginning, is_subquery, spliced
-from tablestream.sql.rows import AmbiguousError, Rows, Visible, text_of
+from tablestream.sql.rows import AmbiguousError, Rows, Visible, fields_of, text_of
 
 #: The value of what was refused, so that what uses it gives no further reasons.
 REFUSED = "CAST(NULL AS VOID)"
+#: Functions that are no functions of a row.
+_TIME_WINDOWS = {"window", "session_window", "window_time", "tumble", "hop", "session", "cumulate"}
+_TIME_WINDOWS |= {f"{kind}_{end}" for kind in ("tumble", "hop", "session") for end in ("start", "end")}
 
 
 @dataclass
@@ -115,6 +118,13 @@ class Scope:
             raise self.context.refuse(
                 node, self.clause, "A subquery cannot stand here.", "Join it in FROM, or name it with WITH."
             )
+        if isinstance(node, exp.Anonymous) and node.name.lower() in _TIME_WINDOWS:
+            raise self.context.refuse(
+                node,
+                self.clause,
+                f"{node.name} cannot stand here.",
+                "Group by window(at, '5 minutes'), or name it in SELECT; TUMBLE and HOP stand in FROM.",
+            )
         if isinstance(node, exp.Window):
             raise self.context.refuse(
                 node, self.clause, "A window function cannot stand here.", "Compute it in a subquery in FROM."
@@ -137,6 +147,9 @@ class Scope:
                 node, self.clause, f"There is no column {'.'.join(names)}.", self._columns_hint()
             )
         if self.grouped:
+            group = self.made.get(quoted(found[0].column))
+            if group is not None:
+                return group + fields_of(found[1], names)
             raise self.context.refuse(
                 node,
                 self.clause,

@@ -20,6 +20,7 @@ from tablestream.sql.rows import Rows
 from tablestream.sql.scope import REFUSED, Scope, conjuncts
 from tablestream.sql.sets import distinct
 from tablestream.sql.subqueries import where, with_subqueries
+from tablestream.sql.time_windows import with_windows
 from tablestream.sql.windows import ranked
 from tablestream.streams import Stream
 
@@ -45,6 +46,8 @@ def selection(select: exp.Select, context: Context) -> Result:
     for one in rest:
         with context.reasons.part(beginning(one), "WHERE"):
             rows = where(rows, one, "WHERE", scope, context)
+    scope.clause = "SELECT"
+    rows = with_windows(select, rows, scope, context)
     if is_grouped(select):
         rows, scope = _groups(select, rows, scope, context)
     elif select.args.get("having"):

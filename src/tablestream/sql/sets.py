@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -15,10 +16,11 @@ from tablestream.handles.unions import key_text
 from tablestream.spark.analysis import unlogged
 from tablestream.spark.columns import sql_type
 from tablestream.sql.context import Context, Result
-from tablestream.sql.handles import empty_rows
+from tablestream.sql.handles import Handle, empty_rows
 from tablestream.sql.output import Item, selected
 from tablestream.sql.parse import beginning, is_bare
 from tablestream.sql.rows import Rows, unique
+from tablestream.streams import Stream
 from tablestream.tables import Table
 
 
@@ -81,7 +83,9 @@ def union_all(branches: Sequence[Result], query: exp.Expr, context: Context) -> 
             )
     types, names = _common_types(branches, query, context), list(first.columns)
     is_keyed = _have_one_key(branches, types)
-    tables = [_aligned(one, names, types, keyed=is_keyed) for one in branches]
+    if any(isinstance(one.table, Stream) for one in branches):
+        return Result(_merged(branches, names, types, query, context), {name: name for name in names}), ""
+    tables = [_table(_aligned(one, names, types, keyed=is_keyed)) for one in branches]
     if not is_keyed and len({_key_types(one) for one in tables}) > 1:
         tables = [_by_text(one) for one in tables]
     branch = unique("branch", [*names, *tables[0].columns])
@@ -90,6 +94,38 @@ def union_all(branches: Sequence[Result], query: exp.Expr, context: Context) -> 
             *tables[1:], branch=branch, names=[str(number) for number in range(1, len(tables) + 1)]
         )
     return Result(made, {name: name for name in names}), branch
+
+
+def _merged(
+    branches: Sequence[Result],
+    names: Sequence[str],
+    types: Sequence[T.DataType],
+    query: exp.Expr,
+    context: Context,
+) -> Stream:
+    """The records of several streams."""
+    streams = [_aligned(one, names, types, keyed=True) for one in branches]
+    if not isinstance(query, exp.Union) or not all(isinstance(one, Stream) for one in streams):
+        raise context.refuse(
+            query,
+            _word(query),
+            "Records of a stream are only put together with those of another one, by UNION.",
+            "Write SELECT DISTINCT, or groups, which are tables; or read the records as a table.",
+        )
+    if not _have_one_key(branches, types):
+        raise context.refuse(
+            query,
+            _word(query),
+            "The streams have keys that the queries do not show at the same places.",
+            "Name the columns of the key in each query.",
+        )
+    with context.reasons.placed(beginning(query), _word(query)):
+        return reduce(Stream.merge, (one for one in streams if isinstance(one, Stream)))
+
+
+def _table(handle: Handle) -> Table:
+    assert isinstance(handle, Table)  # noqa: S101 - streams are merged
+    return handle
 
 
 def _common_types(branches: Sequence[Result], query: exp.Expr, context: Context) -> list[T.DataType]:
@@ -122,16 +158,14 @@ def _have_one_key(branches: Sequence[Result], types: Sequence[T.DataType]) -> bo
     return all(one == places[0] for one in places)
 
 
-def _aligned(branch: Result, names: Sequence[str], types: Sequence[T.DataType], *, keyed: bool) -> Table:
+def _aligned(branch: Result, names: Sequence[str], types: Sequence[T.DataType], *, keyed: bool) -> Handle:
     """A query's table with the names and types of the union; `keyed`: its key is among the columns."""
     schema, items, texts = branch.table.schema, [], []
     for name, column, kind in zip(names, branch.columns.values(), types, strict=True):
         is_same = schema[column].dataType == kind
         texts.append(quoted(column) if is_same else f"CAST({quoted(column)} AS {sql_type(kind)})")
         items.append(Item(name, exp.Null(), column if is_same and keyed else None))
-    result = selected(Rows.of(branch.table, "", [], []), items, texts, key="" if keyed else "row_key")
-    assert isinstance(result.table, Table)  # noqa: S101 - streams are refused before
-    return result.table
+    return selected(Rows.of(branch.table, "", [], []), items, texts, key="" if keyed else "row_key").table
 
 
 def _key_types(table: Table) -> tuple[str, ...]:

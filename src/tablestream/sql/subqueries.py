@@ -30,7 +30,6 @@ from tablestream.sql.named import with_names
 from tablestream.sql.parse import beginning, is_bare, is_subquery
 from tablestream.sql.rows import Rows
 from tablestream.sql.scope import REFUSED, Scope
-from tablestream.tables import Table
 
 
 def subqueries_in(node: exp.Expr) -> Iterator[exp.Expr]:
@@ -80,10 +79,6 @@ def where(rows: Rows, node: exp.Expr, clause: str, scope: Scope, context: Contex
 
 def _joined(node: exp.Expr, whole: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Rows:
     """Join a subquery, and let the scope know its value."""
-    if not isinstance(rows.table, Table):
-        raise context.refuse(
-            node, scope.clause, "A subquery needs a table around it, and this is a stream.", ""
-        )
     if isinstance(node, exp.Exists):
         found = _related(_select_of(node.this, context), scope, context)
         _check_equalities(found, context)
