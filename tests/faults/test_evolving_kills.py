@@ -1,0 +1,79 @@
+"""A process that is killed while a query evolves: the old plan or the new one goes on, and no target shows it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import tablestream as ts
+from tests.faults.evolver import POINTS, SWITCHED
+from tests.spark.test_deployments import ROOT, end
+from tests.spark.test_evolve import Shop, delta, last_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SECONDS = 600
+
+
+def killed_at(point: str, directory: Path) -> None:
+    """Let a query evolve in a process of its own, and kill it where it stands still."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.faults.evolver", point],
+        cwd=directory,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "src")))},
+        stdout=subprocess.DEVNULL,
+        stderr=(directory / "errors.txt").open("a"),
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            deadline = time.monotonic() + SECONDS
+            while not (directory / point).exists():
+                assert process.poll() is None, (directory / "errors.txt").read_text()[-5000:]
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            os.killpg(process.pid, signal.SIGKILL)
+        finally:
+            end(process)
+
+
+@pytest.mark.timeout(4 * SECONDS)
+def test_a_process_that_is_killed_while_a_query_evolves_does_not_show(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shop, control = Shop(spark, tmp_path / "killed"), Shop(spark, tmp_path / "control")
+    order, customer = shop.order, shop.customer
+    for one in (shop, control):
+        one.logs["orders"].add([order(n, n % 3 if n % 4 else None, 3 * n) for n in range(10)])
+        one.logs["customers"].add([customer(n, f"n{n % 2}") for n in range(3)])
+    shop.run(shop.old(), evolvable=True)
+    before = Counter(shop.log("joined").rows())
+    for point in POINTS:
+        killed_at(point, shop.place)
+        found = ts.check(*shop.new(), checkpoint=shop.checkpoint)
+        assert found.is_same is (point == SWITCHED)
+        assert Counter(shop.log("joined").rows()) == before
+    assert ts.drop_generations(spark, shop.checkpoint) == len(POINTS)
+    assert shop.log("names").rows() == [("n0", 2, "upsert"), ("n1", 1, "upsert")]
+
+    control.run(control.new())
+    for one in (shop, control):
+        one.logs["orders"].add([order(3, 2, 100), order(4, None, 0, gone=True)], [order(11, 1, 12)])
+        one.logs["customers"].add([customer(2, "x")], [customer(0, "z", gone=True)])
+        one.logs["cities"].add([{"id": 1, "city": "X", "gone": False}])
+        one.run(one.new())
+    assert Counter(shop.log("joined").rows()) == Counter(control.log("joined").rows())
+    for name, key in (("joined", "id"), ("names", "name"), ("here", "id")):
+        assert last_rows(shop.log(name), key) == last_rows(control.log(name), key)
+    assert delta(shop.place / "groups") == delta(control.place / "groups")
+    numbers = sorted(int(one.name.split("=")[1]) for one in (shop.place / "joined").glob("micro_batch=*"))
+    assert numbers == list(range(len(numbers)))
