@@ -9,10 +9,11 @@ import pytest
 from tablestream.topology.graph import ancestors, base_of
 from tablestream.topology.nodes import Aggregate, Filter, ForeignKeyJoin, Join, Select, Source, Suppress, Top
 from tests.marks import quick_first
-from tests.plans.catalogue import COMPOSED, SINGLE
+from tests.plans.catalogue import COMPOSED, SINGLE, by_letter, own_key
 from tests.plans.comparing import sources_of
 from tests.plans.engine import Engine, Output
 from tests.plans.logs import random_log
+from tests.plans.tables import counted, foreign_key_join, many_to_many, one_to_many, over, points, source
 from tests.provenance.asking import why
 
 if TYPE_CHECKING:
@@ -22,7 +23,21 @@ if TYPE_CHECKING:
     from tablestream.topology.nodes import Node
     from tests.plans.tables import Change, Key, Record, Value
 
-PLANS = SINGLE | COMPOSED
+PLANS = (
+    SINGLE
+    | COMPOSED
+    | {
+        "many to many": lambda: (many_to_many(source("A"), source("B")),),
+        "many to many, of a join": lambda: (
+            many_to_many(foreign_key_join(source("A"), source("B"), "left"), source("C"), points(1), own_key),
+        ),
+        "windows": lambda: (base_of(over(source("A"), by_letter)),),
+        "windows of a join": lambda: (
+            base_of(over(foreign_key_join(source("A"), source("B"), "left"), points(1))),
+        ),
+        "one to many groups": lambda: (one_to_many(source("B"), counted(source("A"), points(1))),),
+    }
+)
 #: Keys that no table has.
 ABSENT = ("0none", "zz")
 

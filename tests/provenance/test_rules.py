@@ -12,7 +12,7 @@ from tablestream.provenance.registry import described
 from tablestream.provenance.steps import decode, encode
 from tablestream.provenance.text import text_of
 from tablestream.topology.graph import base_of
-from tests.plans.catalogue import by_letter
+from tests.plans.catalogue import by_letter, own_key
 from tests.plans.engine import Engine
 from tests.plans.tables import (
     Record,
@@ -161,11 +161,51 @@ def test_a_null_in_a_key_has_no_match() -> None:
     assert note in left
 
 
+def test_a_group_without_a_key_may_be_one_of_many() -> None:
+    join = one_to_many(B, counted(A, points(1)), "left")
+    engine = Engine([Output(join)])
+    engine.run([*LOG[:5], Record(B, "zz", "az", 6)])
+    paired, alone = why(engine, join, ("zz", None), ("y", None))
+    assert [one.table for one in paired.sources] == ["B", "A", "A"]
+    assert [one.table for one in alone.sources] == ["B"]
+    assert paired.there
+    assert alone.there
+
+
+def test_a_row_with_window_functions_stands_beside_its_partition() -> None:
+    windows = base_of(over(A, by_letter))
+    one, none = said(windows, "1", "9")
+    assert [line.strip() for line in one.splitlines()[1:]] == [
+        "A (source) k0=1: not in the state: v",
+        "A (source) k0=2: not in the state: v",
+        "A (source) k0=3: not in the state: v",
+    ]
+    assert none.splitlines()[1:] == ["  - A has no row with this key."]
+    engine = Engine([Output(windows)])
+    engine.run(LOG[:3])
+    (few,) = walk(engine, limit=2).find(engine.plan.names[windows], [_asked("2")])
+    assert few.made_of[0].key == {"k0": "2"}
+    assert (len(few.made_of), few.notes) == (2, ("Its partition has more rows; 2 are shown.",))
+
+
+def test_a_pair_has_the_same_values_on_both_sides() -> None:
+    join = many_to_many(A, C, points(0), own_key)
+    log = [*LOG[:3], Record(C, "x", "ax", 6), Record(C, "zz", "az", 6)]
+    engine = Engine([Output(join)])
+    engine.run(log)
+    there, other, nothing = why(engine, join, ("1", "x"), ("1", "zz"), ("3", "q"))
+    assert [(one.table, one.row) for one in there.sources] == [("A", {"v": "a|x|z"}), ("C", {"v": "ax"})]
+    assert other.notes == ("A 1 has x: pointer.", "C zz has zz: own_key.")
+    assert nothing.notes == (
+        "A has no row with this key, or a null in pointer.",
+        "C has no row with this key, or a null in own_key.",
+    )
+    assert (there.there, other.there, nothing.there) == (True, False, False)
+
+
 NOT_FOLLOWED: dict[str, Callable[[], Node]] = {
     "as of": lambda: as_of_join(A, materialized(B, 5)),
     "history": lambda: key_join(materialized(A, 5), materialized(B, 5), complete_history=True),
-    "many to many": lambda: many_to_many(A, B),
-    "window": lambda: over(A, by_letter),
     "records": lambda: to_table(stream("S")),
 }
 

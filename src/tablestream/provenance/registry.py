@@ -18,6 +18,12 @@ from tablestream.provenance.rules.foreign_key import (
 from tablestream.provenance.rules.groups import follow_groups, follow_top, groups
 from tablestream.provenance.rules.key_join import follow_key_join, key_join
 from tablestream.provenance.rules.other import follow_nothing, follow_same_row, not_followed, same_row
+from tablestream.provenance.rules.partitions import (
+    follow_many_to_many,
+    follow_windows,
+    many_to_many,
+    windows,
+)
 from tablestream.provenance.rules.views import (
     filtered,
     follow_filter,
@@ -30,6 +36,7 @@ from tablestream.provenance.steps import ROWS, Lineage, Step
 from tablestream.provenance.walk import Follow
 from tablestream.topology.graph import named_as
 from tablestream.topology.keep import Keep
+from tablestream.topology.many_to_many import ManyToMany
 from tablestream.topology.nodes import (
     Aggregate,
     Captured,
@@ -47,6 +54,7 @@ from tablestream.topology.nodes import (
     Suppress,
     Top,
 )
+from tablestream.topology.over import Over
 
 Describe = Callable[[Any, Described], Parts]
 
@@ -60,6 +68,8 @@ RULES: Mapping[str, tuple[Describe, Follow]] = {
     OneToMany.__name__: (one_to_many, follow_one_to_many),
     Aggregate.__name__: (groups, follow_groups),
     Top.__name__: (groups, follow_top),
+    Over.__name__: (windows, follow_windows),
+    ManyToMany.__name__: (many_to_many, follow_many_to_many),
     Materialize.__name__: (same_row, follow_same_row),
     Suppress.__name__: (same_row, follow_same_row),
     Reorder.__name__: (same_row, follow_same_row),

@@ -164,7 +164,7 @@ def stored_frame(
     return parts.groupBy(blobs.SHARD).applyInArrow(read, stored.schema)
 
 
-def check_kinds(checkpoint: Any, batch_id: Any, table: Any = "") -> None:
+def check_kinds(checkpoint: Any, batch_id: Any, table: Any = "", limit: Any = 1) -> None:
     """Check the types of arguments."""
     kinds = (
         ("checkpoint", checkpoint, isinstance(checkpoint, str | os.PathLike), "the path of a directory"),
@@ -172,9 +172,10 @@ def check_kinds(checkpoint: Any, batch_id: Any, table: Any = "") -> None:
         (
             "batch_id",
             batch_id,
-            batch_id is None or whole(batch_id) is not None,
-            "the number of a micro-batch",
+            batch_id is None or ((found := whole(batch_id)) is not None and found >= 0),
+            "the number of a micro-batch, 0 or more",
         ),
+        ("limit", limit, (whole(limit) or 0) >= 1, "a number of rows, 1 or more"),
     )
     for name, given, fits, wanted in kinds:
         if not fits:

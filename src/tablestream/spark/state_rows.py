@@ -81,12 +81,7 @@ class CheckpointRows:
             return None
 
     def _literal(self, value: Any, kind: T.DataType) -> Column:
-        given = list(value) if isinstance(kind, T.ArrayType) and value is not None else value
-        if isinstance(kind, T.TimestampNTZType) and type(given) is date:
-            given = datetime.combine(given, time())
-        if isinstance(kind, T.DateType) and isinstance(given, datetime) and given.time() == time():
-            given = given.date()
-        return literal(self.state.spark, given, T.StructField("key", kind))
+        return literal(self.state.spark, fitting(value, kind), T.StructField("key", kind))
 
 
 def _columns(table: StoredTable) -> list[Column]:
@@ -120,11 +115,31 @@ def _time(at_us: int | None) -> datetime | None:
 
 
 def with_zone(value: Any, kind: T.DataType) -> Any:
-    """A time that Spark gives in the zone of this process, in UTC."""
+    """A value in which times that Spark gives in the zone of this process are in UTC."""
+    if isinstance(kind, T.StructType) and value is not None:
+        parts = (with_zone(part, one.dataType) for part, one in zip(value, kind, strict=True))
+        return T.Row(*kind.names)(*parts)
+    if isinstance(kind, T.ArrayType) and value is not None:
+        return [with_zone(one, kind.elementType) for one in value]
     is_time = isinstance(kind, T.TimestampType) and isinstance(value, datetime)
     return value.astimezone(UTC) if is_time else value
 
 
 def hashable(value: Any) -> Any:
-    """A value of a key: an array is a tuple."""
+    """A value of a key, in which arrays are tuples."""
+    if isinstance(value, T.Row):
+        return T.Row(*value.__fields__)(*map(hashable, value))
     return tuple(map(hashable, value)) if type(value) is list else value
+
+
+def fitting(value: Any, kind: T.DataType) -> Any:
+    """What `hashable` gave, as a literal of a type: arrays are lists, and a date is its midnight."""
+    if isinstance(kind, T.StructType) and isinstance(value, tuple) and len(value) == len(kind):
+        return tuple(fitting(part, one.dataType) for part, one in zip(value, kind, strict=True))
+    if isinstance(kind, T.ArrayType) and value is not None:
+        return [fitting(one, kind.elementType) for one in value]
+    if isinstance(kind, T.TimestampNTZType) and type(value) is date:
+        return datetime.combine(value, time())
+    if isinstance(kind, T.DateType) and isinstance(value, datetime) and value.time() == time():
+        return value.date()
+    return value

@@ -17,6 +17,7 @@ from tablestream.provenance.registry import FOLLOW
 from tablestream.provenance.steps import Lineage, Step
 from tablestream.provenance.walk import Walk
 from tablestream.spark.columns import schema_of, spark_type
+from tablestream.spark.state_reader import check_kinds
 from tablestream.spark.state_rows import CheckpointRows, hashable, with_zone
 from tablestream.spark.stored_key import GivenKey
 from tablestream.spark.stored_provenance import stored_steps
@@ -71,8 +72,8 @@ def why(
     -----
     The answer is what the state has: joins, groups and first rows are followed. Expressions are not computed again: of
     a column that the state does not keep, the answer has the expression; where a condition decides and the state
-    does not have the rows behind it, it says that this is not known. Joins as of a time, joins of histories, joins
-    on values that are no key, window functions and streams are not followed.
+    does not have the rows behind it, it says that this is not known. Joins as of a time, joins of
+    histories and streams are not followed.
     Cost: each table on the way is read once, however many rows are asked for, as by `read_state`.
 
     Examples
@@ -85,7 +86,7 @@ def why(
       tickers (source) ticker=ZZZ: no row
     """
     check_session(spark)
-    _check_numbers(limit=limit, batch_id=0 if batch_id is None else batch_id)
+    check_kinds(checkpoint, batch_id, output, limit)
     state = StoredState.current(spark, checkpoint, whole(batch_id))
     prepare_workers(spark)
     lineage = stored_steps(spark, state.checkpoint)
@@ -93,19 +94,6 @@ def why(
     walk = Walk(lineage, CheckpointRows(state), FOLLOW, limit)
     (found,) = walk.find(step.name, [Asked(_key_of(spark, step, output, key))])
     return Why(found, state.micro_batch)
-
-
-def _check_numbers(**given: Any) -> None:
-    """Refuse a limit that shows nothing, and what is no number."""
-    for name, number in given.items():
-        least = 1 if name == "limit" else 0
-        found = whole(number)
-        if found is None or found < least:
-            raise ArgumentError(
-                f"{name}={number!r} is not a whole number from {least} on.",
-                hint=f"Give a number, or omit {name}=.",
-                where=user_line(),
-            )
 
 
 def step_of(lineage: Lineage, output: str) -> Step:

@@ -196,19 +196,20 @@ def follow_one_to_many(walk: Walk, step: Step, asked: Sequence[Asked]) -> list[D
     """The key has the key of the one, then that of the many; of a row of the one without the many, nulls."""
     one_name, many_name = step.parents
     width = len(walk.lineage.steps[one_name].key)
-    found: dict[int, Derived] = {}
+    manys, named = _naming(walk, step, many_name, [one.key[width:] for one in asked])
+    ones = walk.find(one_name, [Asked(one.key[:width]) for one in asked])
+    found = [
+        _one_of_many(step, given, one, many, key, width)
+        for given, one, many, key in zip(asked, ones, manys, named, strict=True)
+    ]
     alone = [n for n, one in enumerate(asked) if _is_null(one.key[width:])]
-    pairs = [n for n in range(len(asked)) if n not in alone]
-    if step.how == "left":
-        given = [asked[n].key[:width] for n in alone]
-        found |= dict(zip(alone, _alone(walk, step, given, 0), strict=True))
-    else:
-        found |= {n: Derived(False, notes=("A row of an inner join names both.",)) for n in alone}
-    manys, named = _naming(walk, step, many_name, [asked[n].key[width:] for n in pairs])
-    ones = walk.find(one_name, [Asked(asked[n].key[:width]) for n in pairs])
-    for n, one, many, key in zip(pairs, ones, manys, named, strict=True):
-        found[n] = _one_of_many(step, asked[n], one, many, key, width)
-    return [found[n] for n in range(len(asked))]
+    alone = [n for n in alone if not found[n].there]  # a group's key may be null
+    given = [asked[n].key[:width] for n in alone]
+    nothing = Derived(False, notes=("A row of an inner join names both.",))
+    others = _alone(walk, step, given, 0) if step.how == "left" else [nothing] * len(alone)
+    for n, derived in zip(alone, others, strict=True):
+        found[n] = derived
+    return found
 
 
 def _one_of_many(
