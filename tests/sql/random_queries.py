@@ -46,7 +46,7 @@ class Maker:
         return self._select(depth)
 
     def _combined(self, depth: int) -> str:
-        word = self.one("UNION ALL", "UNION", "INTERSECT", "EXCEPT")
+        word = self.one("UNION ALL", "UNION", "INTERSECT", "EXCEPT", "INTERSECT ALL", "EXCEPT ALL")
         sides = []
         for _ in range(2):
             table = self.one(*NUMBERS)
@@ -63,6 +63,9 @@ class Maker:
         if self.chance(0.35):
             return self._grouped(inputs, text, where)
         columns = self.drawn.sample(self._columns(inputs), min(3, len(self._columns(inputs))))
+        if self.chance(0.1):
+            columns[-1] = f"{self._window(inputs)} OVER (PARTITION BY {columns[0]}"
+            columns[-1] += f" ORDER BY {self._number(inputs)})" if self.chance(0.5) else ")"
         distinct = "DISTINCT " if self.chance(0.15) else ""
         shown = ", ".join(f"{one} AS c{number}" for number, one in enumerate(columns))
         order = ""
@@ -79,14 +82,22 @@ class Maker:
         keys = self.drawn.sample(columns, self.drawn.randint(0, min(2, len(columns))))
         number = self._number(inputs)
         aggregates = [
-            "count(*)", f"count({number})", f"sum({number})", f"min({self.drawn.choice(columns)})",
+            "count(*)", f"count(*) FILTER (WHERE {self._compared(inputs)})", f"avg({number})", f"count({number})", f"sum({number})", f"min({self.drawn.choice(columns)})",
             f"max({self.drawn.choice(columns)})", f"count(DISTINCT {self.drawn.choice(columns)})", f"sum({number}) + count(*)",
         ]  # fmt: skip
         items = [*keys, *self.drawn.sample(aggregates, 2)]
         shown = ", ".join(f"{one} AS c{place}" for place, one in enumerate(items))
-        group = f" GROUP BY {', '.join(keys)}" if keys else ""
-        having = f" HAVING count(*) > {self.drawn.randint(0, 2)}" if keys and self.chance(0.3) else ""
+        is_rollup = bool(keys) and self.chance(0.25)
+        named = ", ".join(keys)
+        group = f" GROUP BY {f'ROLLUP ({named})' if is_rollup else named}" if keys else ""
+        # Without rows, ROLLUP has a total in DuckDB, and none in Spark.
+        is_bound = is_rollup or self.chance(0.3)
+        having = f" HAVING count(*) > {self.drawn.randint(0, 2)}" if is_bound else ""
         return f"SELECT {shown} FROM {text}{where}{group}{having}"
+
+    def _window(self, inputs: list[tuple[str, str]]) -> str:
+        number = self._number(inputs)
+        return self.one(f"sum({number})", f"count({number})", f"max({number})", "count(*)")
 
     def _from(self, depth: int) -> tuple[list[tuple[str, str]], str]:
         table, a = self.one(*NUMBERS), self.alias()
@@ -113,7 +124,10 @@ class Maker:
         table, a = self.drawn.choice(inputs)
         kinds = [NUMBERS, TEXTS] if TEXTS[table] and TEXTS[other[0]] else [NUMBERS]
         kind = self.drawn.choice(kinds)
-        pairs = [f"{a}.{self.drawn.choice(kind[table])} = {other[1]}.{self.drawn.choice(kind[other[0]])}"]
+        equal = self.one("=", "=", "=", "=", "IS NOT DISTINCT FROM")
+        pairs = [
+            f"{a}.{self.drawn.choice(kind[table])} {equal} {other[1]}.{self.drawn.choice(kind[other[0]])}"
+        ]
         if self.chance(0.2):
             pairs.append(
                 f"{a}.{self.drawn.choice(NUMBERS[table])} = {other[1]}.{self.drawn.choice(NUMBERS[other[0]])}"
@@ -140,8 +154,14 @@ class Maker:
             return f"{number} > {self.drawn.randint(0, 4)}"
         if kind < 0.4:
             return f"({self._compared(inputs)} OR {number} IS NULL)"
+        if kind > 0.9 and depth == 0:
+            return f"({self._subquery(inputs)} OR {number} IS NULL)"
         if depth > 0 or kind < 0.5:
             return f"coalesce({number}, 0) <> 2"
+        return self._subquery(inputs)
+
+    def _subquery(self, inputs: list[tuple[str, str]]) -> str:
+        number, kind = self._number(inputs), 0.5 + self.drawn.random() / 2
         table, a = self.one(*NUMBERS), self.alias()
         column = f"{a}.{self.drawn.choice(NUMBERS[table])}"
         if kind < 0.65:

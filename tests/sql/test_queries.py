@@ -126,6 +126,11 @@ GROUPS: Queries = {
     ),
     "having alias": "SELECT city, count(*) AS n FROM people GROUP BY city HAVING n = 1",
     "distinct": "SELECT count(DISTINCT city) AS n, count(DISTINCT age) AS m FROM people",
+    "sums of distinct": """
+        SELECT boss, sum(DISTINCT age) AS a, avg(DISTINCT age) AS b, sum(DISTINCT paid) FILTER (WHERE age > 20) AS c,
+            avg(DISTINCT age) + sum(DISTINCT age) AS d FROM people GROUP BY boss
+    """,
+    "sums of distinct in all rows": "SELECT sum(DISTINCT age) AS a, count(*) AS n FROM people WHERE age < 30",
     "count of columns": (
         "SELECT city, count(paid) AS n, count(DISTINCT age, boss) AS d FROM people GROUP BY city",
         """
@@ -154,6 +159,10 @@ GROUPS: Queries = {
         WITH rich AS (SELECT id, city FROM people WHERE paid > 10), each AS (SELECT city, count(*) AS n FROM rich GROUP BY city)
         SELECT r.id, e.n FROM rich r JOIN each e ON r.city = e.city
     """,
+    "percentile within": (
+        "SELECT place, percentile_cont(0.25) WITHIN GROUP (ORDER BY spent) AS p FROM visits GROUP BY place",
+        "SELECT place, quantile_cont(spent, 0.25) AS p FROM visits GROUP BY place",
+    ),
     "statistics": """
         SELECT place, stddev(spent) AS a, var_pop(spent) AS b, median(spent) AS c, min_by(day, spent) IS NULL AS d,
             bool_or(spent > 2) AS e FROM visits GROUP BY place
@@ -173,6 +182,29 @@ MANY_TO_MANY: Queries = {
         FULL JOIN notes m ON u.place = m.note JOIN visits v ON n.who = v.who GROUP BY v.who, n.stars
     """,
     "full where": "SELECT p.id, c.city FROM people p FULL JOIN cities c ON p.city = c.city AND p.age > c.size",
+    "null finds null": "SELECT n.note, v.day FROM notes n JOIN visits v ON n.who IS NOT DISTINCT FROM v.who",
+    "null finds null by places": """
+        SELECT p.id, q.id AS other FROM people p LEFT JOIN people q ON p.city IS NOT DISTINCT FROM q.city AND p.age = q.age
+    """,
+    "null finds null on both sides": """
+        SELECT p.city, p.n, q.place, q.n AS m FROM (SELECT city, count(*) AS n FROM people GROUP BY city) p
+        FULL JOIN (SELECT place, count(*) AS n FROM visits GROUP BY place) q ON p.city IS NOT DISTINCT FROM q.place
+    """,
+    "groups of null meet": """
+        SELECT p.city, p.n, q.place, q.n AS m FROM (SELECT city, count(*) AS n FROM people GROUP BY city) p
+        FULL JOIN (SELECT place, count(*) AS n FROM visits GROUP BY place) q ON p.city = q.place
+    """,
+    "groups of null meet by counts": """
+        SELECT p.city, p.n, q.place, q.n AS m FROM (SELECT city, count(*) AS n FROM people GROUP BY city) p
+        FULL JOIN (SELECT place, count(*) AS n FROM visits GROUP BY place) q ON p.n = q.n
+    """,
+    "groups of null are many": """
+        SELECT w.id, q.place, q.n FROM wages w LEFT JOIN (SELECT place, count(*) AS n FROM visits GROUP BY place) q ON w.id = q.n
+    """,
+    "null finds no key": (
+        "SELECT p.id, b.id AS other FROM people p LEFT JOIN people b ON b.id <=> p.boss AND b.age > 20",
+        "SELECT p.id, b.id AS other FROM people p LEFT JOIN people b ON b.id = p.boss AND b.age > 20",
+    ),
 }
 SUBQUERIES: Queries = {
     "exists": "SELECT id FROM people p WHERE EXISTS (SELECT 1 FROM notes n WHERE n.who = p.id AND stars > 1)",
@@ -214,6 +246,22 @@ SUBQUERIES: Queries = {
     "scalar having": """
         SELECT city, count(*) AS n FROM people GROUP BY city HAVING count(*) >= (SELECT avg(stars) FROM notes)
     """,
+    "exists with nulls": """
+        SELECT id FROM people p WHERE NOT EXISTS (
+            SELECT note FROM notes n WHERE n.who IS NOT DISTINCT FROM p.boss AND n.stars > p.id ORDER BY note LIMIT 1
+        )
+    """,
+    "exists with a limit": "SELECT id FROM people p WHERE EXISTS (SELECT note FROM notes n WHERE n.who = p.id LIMIT 1)",
+    "count with nulls": """
+        SELECT id, (SELECT count(*) FROM notes n WHERE n.who IS NOT DISTINCT FROM p.boss) AS n FROM people p
+    """,
+    "scalar by more than the key": """
+        SELECT note, (SELECT age FROM people p WHERE p.id = n.who AND p.boss = n.stars) AS age FROM notes n
+    """,
+    "subqueries in aggregates": """
+        SELECT city, count(*) FILTER (WHERE id IN (SELECT who FROM notes)) AS n,
+            sum((SELECT count(*) FROM notes n WHERE n.who = p.id)) AS m FROM people p GROUP BY city
+    """,
     "group with exists": """
         SELECT city, count(*) AS n FROM people p WHERE EXISTS (SELECT 1 FROM notes n WHERE n.who = p.id) GROUP BY city
     """,
@@ -226,6 +274,8 @@ SETS: Queries = {
     "union": "SELECT city FROM people UNION SELECT city FROM cities",
     "intersect": "SELECT city FROM people INTERSECT SELECT city FROM cities",
     "except": "SELECT city FROM people EXCEPT SELECT city FROM cities",
+    "except all": "SELECT city FROM people EXCEPT ALL SELECT place FROM visits WHERE day > 1",
+    "intersect all": "SELECT city FROM people INTERSECT ALL SELECT place FROM visits",
     "union of groups": """
         SELECT 'city' AS kind, city AS name, count(*) AS n FROM people GROUP BY city
         UNION ALL SELECT 'place', place, count(*) FROM visits GROUP BY place
@@ -251,6 +301,11 @@ FIRST: Queries = {
         SELECT * FROM (SELECT id, row_number() OVER (PARTITION BY city ORDER BY age, id) AS rn FROM people) t WHERE t.rn < 3
     """,
     "qualify": "SELECT id, age FROM people QUALIFY row_number() OVER (PARTITION BY age ORDER BY id) <= 1",
+    "limit 0": "SELECT id FROM people ORDER BY id LIMIT 0",
+    "limit all": "SELECT id FROM people ORDER BY id LIMIT ALL",
+    "first of first": """
+        SELECT id FROM (SELECT id, age FROM people ORDER BY age, id LIMIT 3) ORDER BY id DESC LIMIT 1
+    """,
     "limit in from": "SELECT n.note FROM (SELECT id FROM people ORDER BY id LIMIT 2) p JOIN notes n ON n.who = p.id",
     "limit of join": "SELECT p.id, c.size FROM people p JOIN cities c ON p.city = c.city ORDER BY c.size DESC, p.id LIMIT 3",
 }
@@ -279,6 +334,14 @@ OVER: Queries = {
     "ranked": "SELECT * FROM (SELECT id, rank() OVER (ORDER BY age DESC) AS r FROM people) WHERE r <= 2",
     "qualified": "SELECT id, age FROM people QUALIFY count(*) OVER (PARTITION BY age) > 1",
     "row numbers": "SELECT id, row_number() OVER (ORDER BY age, id) AS n FROM people",
+    "named windows": """
+        SELECT id, sum(age) OVER w AS s, rank() OVER v AS r FROM people
+        WINDOW w AS (PARTITION BY city ORDER BY id), v AS (ORDER BY age DESC)
+    """,
+    "named window in qualify": (
+        "SELECT id FROM people QUALIFY row_number() OVER w = 1 WINDOW w AS (PARTITION BY city ORDER BY age, id)",
+        "SELECT id FROM people QUALIFY row_number() OVER (PARTITION BY city ORDER BY age, id) = 1",
+    ),
 }
 
 #: Where a shorter way to the plan would have another meaning.
@@ -319,6 +382,11 @@ MEANING: Queries = {
     "aggregates in windows": """
         SELECT city, rank() OVER (PARTITION BY count(*) ORDER BY city) AS r FROM people GROUP BY city
     """,
+    "alias of a column's sum": (
+        "SELECT city, sum(age) AS age FROM people GROUP BY city HAVING age > 40",
+        "SELECT city, sum(age) AS age FROM people GROUP BY city HAVING sum(age) > 40",
+    ),
+    "alias like a column": "SELECT note.who, note.stars FROM notes note JOIN (SELECT note, who FROM notes) n ON note.note = n.note",
     "aggregates in qualify": "SELECT city FROM people GROUP BY city QUALIFY rank() OVER (ORDER BY count(*) DESC) <= 2",
 }
 
@@ -353,6 +421,15 @@ FROM: Queries = {
         SELECT note FROM notes WHERE EXISTS (
             SELECT 1 FROM (SELECT * FROM visits WHERE day > 1) v WHERE v.day = stars AND who = 1
         )
+    """,
+    "joins in parentheses": """
+        SELECT p.id, c.size, w.wage FROM (people p LEFT JOIN cities c ON p.city = c.city) LEFT JOIN wages w ON w.id = c.size
+    """,
+    "joins in parentheses on the right": """
+        SELECT n.note, p.id, c.size FROM notes n LEFT JOIN (people p JOIN cities c ON p.city = c.city) ON n.who = p.id
+    """,
+    "full joins in parentheses": """
+        SELECT n.note, p.id, w.wage FROM notes n FULL JOIN (people p FULL JOIN wages w ON p.id = w.id) ON n.who = w.wage
     """,
     "natural self": "SELECT p.id FROM people p NATURAL JOIN people q",
     "natural columns": "SELECT age, size FROM people NATURAL JOIN cities",

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from tablestream import functions as tf
+from tablestream.connectors.sink import quoted
 from tablestream.functions import AggregateFunction
+from tablestream.spark.columns import sql_type
 from tablestream.sql.context import Context
 from tablestream.sql.parse import is_subquery, span, tokens
 from tablestream.sql.scope import Scope
@@ -65,6 +67,8 @@ _OTHERS |= {
 }
 #: Functions whose result is the same with DISTINCT.
 _SAME_DISTINCT = (exp.Min, exp.Max, exp.LogicalAnd, exp.LogicalOr, exp.ArrayUniqueAgg)
+#: Functions of distinct values, which are computed from the set of them.
+_OF_SETS: dict[type[exp.Expr], Callable[[str], AggregateFunction]] = {exp.Sum: tf.sum, exp.Avg: tf.avg}
 #: Functions that take no notice of null.
 _WITH_NULLS = (exp.First, exp.FirstValue, exp.Last, exp.LastValue, exp.AnyValue)
 
@@ -128,15 +132,38 @@ class Aggregates:
             return (tf.max_by if isinstance(node, exp.ArgMax) else tf.min_by)(
                 value, self._where(by, condition)
             )
-        if isinstance(node, exp.Quantile):
-            if _arguments(node, self.context.text) not in {2, None}:
-                raise self._unknown(node)
-            return tf.percentile(
-                self._where(self.scope.plain(node.this), condition), self._number(node, "quantile")
-            )
+        within = node.this if isinstance(node, exp.WithinGroup) else node
+        if isinstance(within, exp.PercentileCont) or type(within) is exp.Quantile:  # not an approximate one
+            return self._percentile(node, within, condition)
         if isinstance(node, exp.GroupConcat):
             return self._joined_texts(node, condition)
         return self._of_one(node, condition)
+
+    def of_set(self, node: exp.Expr, name: str) -> str | None:
+        """Return the SQL of ``sum(DISTINCT ...)`` or ``avg(DISTINCT ...)`` over its set; None: it is something else."""
+        function = node.this if isinstance(node, exp.Filter) else node
+        made = _OF_SETS.get(type(function))
+        if made is None or not isinstance(function.this, exp.Distinct):
+            return None
+        value, column = self.scope.plain(function.this.expressions[0]), quoted(name)
+        frame = self.scope.rows.table.group_by().agg(total=tf.sum(value), made=made(value)).schema
+        total, kind = (sql_type(frame[one].dataType) for one in ("total", "made"))
+        text = f"aggregate({column}, CAST(0 AS {total}), (sum, one) -> CAST(sum + one AS {total}))"
+        if isinstance(function, exp.Avg):
+            text = f"CAST({text} / size({column}) AS {kind})"
+        return f"CASE WHEN size({column}) > 0 THEN {text} END"
+
+    def _percentile(self, node: exp.Expr, within: exp.Expr, condition: str) -> AggregateFunction:
+        if within is node:
+            if _arguments(node, self.context.text) not in {2, None}:
+                raise self._unknown(node)
+            value, part = node.this, "quantile"
+        else:
+            (order,) = node.expression.expressions
+            if order.args.get("desc"):
+                raise self._unknown(node)
+            value, part = order.this, "this"
+        return tf.percentile(self._where(self.scope.plain(value), condition), self._number(within, part))
 
     def _of_one(self, node: exp.Expr, condition: str) -> AggregateFunction:
         name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
@@ -150,7 +177,8 @@ class Aggregates:
         ):
             raise self._unknown(node)
         if isinstance(argument, exp.Distinct):
-            if not isinstance(node, _SAME_DISTINCT) or len(argument.expressions) != 1:
+            made = tf.collect_set if type(node) in _OF_SETS else made
+            if not isinstance(node, (*_SAME_DISTINCT, *_OF_SETS)) or len(argument.expressions) != 1:
                 raise self.context.refuse(
                     node,
                     "SELECT",

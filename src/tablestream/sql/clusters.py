@@ -9,6 +9,7 @@ from sqlglot import exp
 from tablestream.sql.conditions import Condition
 from tablestream.sql.context import Context
 from tablestream.sql.joins import Equality, Joined, is_one_row, join
+from tablestream.sql.parse import wrapped
 from tablestream.sql.rows import Rows
 from tablestream.sql.scope import Scope, filtered, own_columns
 from tablestream.streams import Stream
@@ -75,7 +76,9 @@ def equalities(
     lefts, rights = Scope(left, context, "ON"), Scope(right, context, "ON")
     found, others = list[Equality](), list[exp.Expr]()
     for one in nodes:
-        sides = [(one.left, one.right), (one.right, one.left)] if isinstance(one, exp.EQ) else []
+        sides = []
+        if isinstance(one, exp.EQ | exp.NullSafeEQ):
+            sides = [(one.left, one.right), (one.right, one.left)]
         pair = next(
             (
                 (mine, theirs)
@@ -90,7 +93,7 @@ def equalities(
         if pair is None:
             others.append(one)
         else:
-            found.append(Equality(one, *pair))
+            found.append(Equality(one, *(map(wrapped, pair) if isinstance(one, exp.NullSafeEQ) else pair)))
     return found, others
 
 

@@ -14,7 +14,7 @@ from tablestream.sql.joining import joined
 from tablestream.sql.parse import beginning, more_parts, span
 from tablestream.sql.refusals import PartRefusedError
 from tablestream.sql.rows import Rows, unique
-from tablestream.sql.scope import conjuncts
+from tablestream.sql.scope import conjuncts, filtered
 from tablestream.sql.time_windows import table_function
 
 
@@ -35,8 +35,9 @@ def _inputs(select: exp.Select, context: Context) -> list[Input]:
     begin = select.args.get("from_")
     if begin is None:
         raise context.refuse(select, "FROM", "A query without FROM has nothing to maintain.", "Name a table.")
-    joins = [*(begin.this.args.get("joins") or []), *(select.args.get("joins") or [])]
-    found = _read([begin.this, *joins], context, _used_names(select))
+    first, joins = _first(begin.this)
+    joins = [*joins, *(select.args.get("joins") or [])]
+    found = _read([first, *joins], context, _used_names(select))
     _check_commas(joins, context)
     for one in select.args.get("laterals") or []:
         raise context.refuse(
@@ -48,6 +49,12 @@ def _inputs(select: exp.Select, context: Context) -> list[Input]:
     found = _told_apart(found, context)
     waiting = with_waits([one.rows for one in found], select, context)
     found = [replace(one, rows=rows) for one, rows in zip(found, waiting, strict=True)]
+    _check_versions(found, context)
+    return found
+
+
+def _check_versions(found: Sequence[Input], context: Context) -> None:
+    """Refuse versions that are not looked up for rows before them."""
     for number, one in enumerate(found):
         if one.rows.as_of is not None and (number == 0 or one.how not in {"inner", "left"}):
             raise context.reasons.at(
@@ -56,7 +63,22 @@ def _inputs(select: exp.Select, context: Context) -> list[Input]:
                 "Versions are found for the rows of another input.",
                 "Write it behind that one, as in FROM trades t JOIN quotes FOR SYSTEM_TIME AS OF t.at AS q ON ....",
             )
-    return found
+
+
+def _first(node: exp.Expr) -> tuple[exp.Expr, list[exp.Join]]:
+    """The first input of FROM and the joins after it: parentheses around the first ones change nothing."""
+    joins = node.args.get("joins") or []
+    if not _is_join(node):
+        return node, joins
+    first, inside = _first(node.this)
+    return first, [*inside, *joins]
+
+
+def _is_join(node: exp.Expr) -> bool:
+    """Whether something in FROM is a join in parentheses, without an alias."""
+    is_more = more_parts(node, ("this", "joins"))
+    is_source = isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table | exp.Subquery)
+    return is_source and not is_more and (bool(node.this.args.get("joins")) or _is_join(node.this))
 
 
 def _read(nodes: Sequence[exp.Expr], context: Context, used: set[str] | None) -> list[Input]:
@@ -150,7 +172,17 @@ def _input(node: exp.Join, context: Context, used: set[str] | None) -> Input:
                 "A subquery in ON is not maintained.",
                 "Write it in WHERE, or join it in FROM.",
             )
-    rows = _pruned(_rows_of(node.this, context), used)
+    if _is_join(node.this):
+        first, joins = _first(node.this)
+        inside = _told_apart(_read([first, *joins], context, used), context)
+        _check_commas(joins, context)
+        _check_versions(inside, context)
+        rows, unknown = joined(inside, [], context)
+        for condition in unknown:
+            rows = filtered(rows, condition, "ON", context)
+        rows = replace(rows, place=beginning(node))
+    else:
+        rows = _pruned(_rows_of(node.this, context), used)
     if node.method == "ASOF":
         rows, compared = of_asof_join(node, rows, on, context)
         on = tuple(compared)
@@ -193,7 +225,10 @@ def _rows_of(node: exp.Expr, context: Context) -> Rows:
         is_named = bool(node.args.get("alias"))
         if inside.args.get("joins") or (is_named and isinstance(inside, exp.Table)):
             raise context.refuse(
-                node, "FROM", "Joins in parentheses are not maintained.", "Write them as a subquery."
+                node,
+                "FROM",
+                "A join in parentheses that has an alias is not maintained.",
+                "Write it as a subquery.",
             )
         if not is_named and not more_parts(inside, ("this", "alias", "db", "catalog")):
             return _rows_of(inside, context)

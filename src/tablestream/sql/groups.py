@@ -145,6 +145,7 @@ def grouped(
     """Group rows, with the aggregates that expressions have."""
     made = Aggregates(scope, context)
     functions: dict[str, Any] = {}
+    of_sets: dict[str, str] = {}
     known: dict[str, str] = {}
     for node in (one for given in nodes for one in aggregates_in(given)):
         with context.reasons.part(beginning(node), "SELECT"):
@@ -152,6 +153,8 @@ def grouped(
                 name = unique(f"agg_{len(functions) + 1}", [one.name for one in groups], rows.fold)
                 known[scope.same(node)] = REFUSED
                 functions[name] = made.function(node)
+                text = made.of_set(node, name)
+                of_sets |= {} if text is None else {name: text}
                 known[scope.same(node)] = name
     if not functions:
         functions[unique("rows", [one.name for one in groups], rows.fold)] = tf.count()
@@ -159,6 +162,7 @@ def grouped(
     place = beginning(groups[0].node) if groups else 0
     with context.reasons.placed(place, "GROUP BY"):
         table = rows.table.group_by(*keys).agg(**functions)
+        table = table.with_columns(**of_sets) if of_sets else table
     visible = tuple(replace(one.visible, column=one.name) for one in groups if one.visible is not None)
     texts = {quoted(one.visible.column): quoted(one.name) for one in groups if one.visible is not None}
     texts |= {scope.same(one.node): quoted(one.name) for one in groups}

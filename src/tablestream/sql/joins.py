@@ -23,11 +23,12 @@ from sqlglot import exp
 from tablestream.connectors.sink import quoted
 from tablestream.handles.joining import KEY
 from tablestream.handles.relation import ALL_ROWS
+from tablestream.handles.unions import key_text
 from tablestream.spark.row import LEFT, RIGHT, Row, side_column
 from tablestream.sql.as_of import as_of_options
 from tablestream.sql.context import Context
 from tablestream.sql.handles import never_null, with_key_names
-from tablestream.sql.parse import beginning
+from tablestream.sql.parse import beginning, unwrapped
 from tablestream.sql.rows import Rows, Visible, unique
 from tablestream.sql.scope import Scope
 from tablestream.streams import Stream
@@ -103,9 +104,9 @@ class Joined:
         scope = Scope(self.right, self.context, "ON")
         found: dict[str, Equality] = {}
         for one in self.equalities:
-            column = scope.column(one.right)
-            if column is not None and column.column in self.right.table.key_columns:
-                found.setdefault(column.column, one)
+            name = key_column(one.right, scope)
+            if name is not None and name in self.right.table.key_columns:
+                found.setdefault(name, replace(one, left=unwrapped(one.left), right=unwrapped(one.right)))
         keys = self.right.table.key_columns
         return {key: found[key] for key in keys} if set(found) == set(keys) else None
 
@@ -136,6 +137,14 @@ class Joined:
         visible += [replace(one, column=side_column(RIGHT, one.column)) for one in self.right.visible]
         scope = Scope(Rows(self.left.table, tuple(visible)), self.context, "ON")
         return " AND ".join(f"({scope.sql(one)})" for one in nodes)
+
+
+def key_column(node: exp.Expr, scope: Scope) -> str | None:
+    """The column that a value finds as a part of a key; one that can be null is not found by ``<=>``."""
+    column = scope.column(unwrapped(node))
+    if column is None or (unwrapped(node) is not node and not never_null(scope.rows.table, column.column)):
+        return None
+    return column.column
 
 
 @dataclass(frozen=True)
@@ -285,7 +294,7 @@ def _has_floats(kind: T.DataType) -> bool:
 
 def _one_to_many(joined: Joined, backward: dict[str, Equality], how: How) -> Rows:
     """A join of the rows of one table with those that point at them: LEFT JOIN keeps the one."""
-    joined = joined.told_apart()
+    joined = replace(joined, right=_with_sure_key(joined.right)).told_apart()
     names = Names.of(joined, left_keys=False, avoided=_key_names(joined))
     keys = set(joined.right.table.key_columns)
     select = names.without(dict.fromkeys(keys, "")).select()
@@ -304,7 +313,9 @@ def _outer(joined: Joined, pointers: _Pointers, backward: _Pointers) -> Rows:
     # A key join takes two nulls for one key.
     on_keys = all(never_null(side, key) for side in sides for key in side.key_columns)
     on_keys = on_keys and joined.on(pointers.values()) == joined.left.table.key_columns
-    joined = joined if on_keys else joined.told_apart()
+    if not on_keys:
+        left = joined.left if _has_sure_key(joined.right) else _with_sure_key(joined.left)
+        joined = replace(joined, left=left).told_apart()
     names = Names.of(joined, left_keys=on_keys, avoided=_key_names(joined))
     on = KEY if on_keys else joined.on(pointers.values())
     options: dict[str, Any] = {"on": on, "how": "outer", "select": names.select()}
@@ -332,6 +343,10 @@ def _many_to_many(joined: Joined, how: How) -> Rows:
             "A global table can only be joined by its whole key.",
             "Compare each column of its key for equality.",
         )
+    if how != "inner":
+        joined = replace(joined, right=_with_sure_key(joined.right))
+    if how == "outer":
+        joined = replace(joined, left=_with_sure_key(joined.left))
     joined = joined.told_apart()
     names = Names.of(joined, left_keys=False, avoided=_key_names(joined))
     select = names.without(dict.fromkeys(joined.right.table.key_columns, "")).select()
@@ -360,6 +375,21 @@ def _keyed_by_both(table: Table, joined: Joined, names: Names) -> Rows:
 def _key_names(joined: Joined) -> list[str]:
     """The names of the columns of a key of both keys."""
     return [*joined.left.table.key_columns, *joined.right.table.key_columns]
+
+
+def _has_sure_key(rows: Rows) -> bool:
+    """Whether no key of the rows is all nulls, as the key of a group can be."""
+    return is_one_row(rows) or any(never_null(rows.table, one) for one in rows.table.key_columns)
+
+
+def _with_sure_key(rows: Rows) -> Rows:
+    """The rows under a text of their key, if that can be all nulls: where a side has no row, its key is nulls, too."""
+    if _has_sure_key(rows) or not isinstance(rows.table, Table):
+        return rows
+    schema = rows.table.schema
+    text = key_text((one, schema[one].dataType) for one in rows.table.key_columns)
+    name = unique("row_key", rows.table.columns, rows.fold)
+    return replace(rows, table=rows.table.select_key(F.expr(f"{text} AS {name}")))
 
 
 def _with_free_keys(rows: Rows, other: Rows) -> Rows:

@@ -18,7 +18,8 @@ from tablestream import functions as tf
 from tablestream.connectors.sink import quoted
 from tablestream.spark.row import LEFT, RIGHT, Row, side_column
 from tablestream.sql.context import Context
-from tablestream.sql.parse import spliced
+from tablestream.sql.joins import key_column
+from tablestream.sql.parse import spliced, unwrapped, wrapped
 from tablestream.sql.rows import Rows, unique
 from tablestream.sql.scope import Scope, filtered, own_columns
 from tablestream.streams import Stream
@@ -49,13 +50,13 @@ class Related:
 
 def paired(node: exp.Expr, inner: Scope, outer: Scope) -> tuple[exp.Expr, exp.Expr] | None:
     """The two sides of an equality between a subquery and the query around it: that of the outer one first."""
-    if not isinstance(node, exp.EQ):
+    if not isinstance(node, exp.EQ | exp.NullSafeEQ):
         return None
     for mine, theirs in ((node.left, node.right), (node.right, node.left)):
         columns = list(own_columns(theirs))
         is_outer = bool(columns) and not any(inner.tells(one) for one in columns)
         if is_outer and any(own_columns(mine)) and inner.can_tell([mine]) and _tells(outer, theirs):
-            return theirs, mine
+            return (wrapped(theirs), wrapped(mine)) if isinstance(node, exp.NullSafeEQ) else (theirs, mine)
     return None
 
 
@@ -74,15 +75,16 @@ def grouped_by(found: Related, functions: dict[str, Any]) -> tuple[Table, list[s
     return found.rows.table.group_by(*keys).agg(**functions), names
 
 
-def keyed_by(found: Related) -> list[exp.Expr] | None:
-    """What the query around a subquery says of its whole key, in the key's order; None if it says less or more."""
+def keyed_by(found: Related, *, or_more: bool = False) -> list[exp.Expr] | None:
+    """What the query around a subquery says of its whole key, in the key's order; None if it says less, or more."""
     known: dict[str, exp.Expr] = {}
-    for theirs, mine in found.pairs:
-        column = found.scope.column(mine)
-        if column is None or column.column in known:
-            return None
-        known[column.column] = theirs
     keys = found.rows.table.key_columns
+    for theirs, mine in found.pairs:
+        column = key_column(mine, found.scope)
+        if column is not None and column in keys and column not in known:
+            known[column] = unwrapped(theirs)
+        elif not or_more:
+            return None
     return [known[key] for key in keys] if set(known) == set(keys) else None
 
 
@@ -186,6 +188,13 @@ def semi_join(
         else:
             others.append(one)
     found = Related(right, replace(inner, rows=right), tuple(pairs), tuple(others))
+    if others and not pairs:
+        raise context.refuse(
+            others[0],
+            "ON",
+            "No equality compares the two sides.",
+            "Add one, as in ON a.day = b.day AND a.at < b.at: rows are found by it.",
+        )
     if others:
         return matching(left, found, outer, context, f"left_{how}")
     rows, there = mark(found, left, outer)

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from pyspark.sql import functions as F
 from sqlglot import exp
 
 from tablestream.connectors.sink import quoted
 from tablestream.handles.grouping import has_order
+from tablestream.handles.relation import ALL_ROWS
 from tablestream.sql.context import Context
 from tablestream.sql.joins import is_one_row
 from tablestream.sql.output import Item
@@ -24,7 +26,8 @@ def limited(
     query: exp.Query, rows: Rows, items: Sequence[Item], texts: Sequence[str], scope: Scope, context: Context
 ) -> Rows:
     """Keep the rows that LIMIT and OFFSET leave; without them the order of rows is nobody's."""
-    order, limit, offset = (query.args.get(one) for one in ("order", "limit", "offset"))
+    order, offset = (query.args.get(one) for one in ("order", "offset"))
+    limit = limit_of(query)
     texts_of = ordering(order.expressions if order else [], items, texts, scope, context)
     if limit is None and offset is None:
         return rows
@@ -38,10 +41,17 @@ def limited(
     if is_one_row(rows):
         return rows if count and not skipped else replace(rows, table=rows.table.filter("false"))
     if count < 1:
-        raise context.refuse(limit, "LIMIT", "LIMIT 0 has no rows.", "Write a greater number.")
+        return replace(rows, table=rows.table.filter("false"))
     with context.reasons.placed(beginning(order), "ORDER BY"):
         rows, rank = first_rows(rows, count + skipped, [], texts_of, "rank", context, limit)
         return replace(rows, table=rows.table.filter(f"{quoted(rank)} > {skipped}")) if skipped else rows
+
+
+def limit_of(query: exp.Expr) -> exp.Limit | None:
+    """The LIMIT of a query; ``LIMIT ALL`` is none."""
+    limit: exp.Limit | None = query.args.get("limit")
+    is_all = limit is not None and isinstance(limit.expression, exp.Var) and limit.expression.name == "ALL"
+    return None if is_all else limit
 
 
 def unordered(node: exp.Expr, context: Context) -> PartRefusedError:
@@ -116,7 +126,10 @@ def first_rows(
     schema, said = rows.table.schema, {text for text, _ in order}
     ties = [(quoted(one), False) for one in rows.table.key_columns if has_order(schema[one].dataType)]
     every = [*order, *(one for one in ties if one[0] not in said)]
-    name = unique(rank, rows.table.columns, rows.fold)
+    taken = rows.table.columns
+    if not partition and ALL_ROWS in taken:  # the first rows of first rows
+        partition = [F.expr(f"true AS {unique(ALL_ROWS, taken, rows.fold)}")]
+    name = unique(rank, taken, rows.fold)
     table = rows.table.group_by(*partition).top(
         count, [text for text, _ in every], descending=[down for _, down in every], rank=name
     )

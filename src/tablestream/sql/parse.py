@@ -153,6 +153,17 @@ def span(node: exp.Expr) -> tuple[int, int] | None:
     return node.meta.get(_SPAN)
 
 
+def wrapped(node: exp.Expr) -> exp.Struct:
+    """Return a struct with a value. It is never null: ``=`` of two of them is ``<=>`` of the values."""
+    return exp.Struct(expressions=[node.copy()])
+
+
+def unwrapped(node: exp.Expr) -> exp.Expr:
+    """Return the value in a struct of `wrapped`; anything else as it is."""
+    is_wrapped = isinstance(node, exp.Struct) and span(node) is None
+    return node.expressions[0] if is_wrapped else node
+
+
 def beginning(node: exp.Expr) -> int:
     """Return where an expression begins: the first place that is known of it or its parts."""
     known = [found[0] for one in node.walk() if (found := span(one)) is not None]
@@ -167,6 +178,8 @@ def spliced(node: exp.Expr, text: str, replaced: Callable[[exp.Expr], str | None
     whole, parts = span(node), list[tuple[int, int, str]]()
     if whole is None and isinstance(node, exp.EQ):  # of USING
         return " = ".join(spliced(one, text, replaced) for one in (node.left, node.right))
+    if whole is None and isinstance(node, exp.Struct):  # of `wrapped`
+        return f"named_struct('value', {spliced(node.expressions[0], text, replaced)})"
     known = whole is not None and _replacements(node, replaced, parts)
     if whole is None or not known:
         raise UnknownPlaceError(node)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pyspark.sql import types as T
 from sqlglot import exp
 
 from tablestream.connectors.sink import quoted
@@ -13,6 +14,8 @@ from tablestream.spark.analysis import folding
 from tablestream.sql.handles import session_of
 from tablestream.streams import Stream
 from tablestream.tables import Table
+
+_NESTED = (T.StructType, T.ArrayType, T.MapType, T.VariantType)
 
 
 @dataclass(frozen=True)
@@ -29,12 +32,15 @@ class Visible:
         Its name in the table that the rows are in.
     merged
         Whether ``USING`` made it one with a column of another table: then only its full name finds it.
+    nested
+        Whether a name can go on with fields of it.
     """
 
     source: str
     name: str
     column: str
     merged: bool = False
+    nested: bool = True
 
 
 @dataclass(frozen=True)
@@ -86,8 +92,9 @@ class Rows:
     @classmethod
     def of(cls, table: Table | Stream, source: str, names: Sequence[str], shown: Sequence[str]) -> Rows:
         """The rows of a table under an alias; `shown` are the names of its columns `names`."""
+        kinds = {one.name: isinstance(one.dataType, _NESTED) for one in table.schema}
         pairs = zip(names, shown, strict=True)
-        return cls(table, tuple(Visible(source, as_name, name) for name, as_name in pairs))
+        return cls(table, tuple(Visible(source, to, name, nested=kinds[name]) for name, to in pairs))
 
     @property
     def fold(self) -> Callable[[str], str]:
@@ -114,6 +121,8 @@ class Rows:
             if found:
                 return found[0], 2
         found = [one for one in self.visible if fold(one.name) == folded[0] and not one.merged]
+        if len(parts) > 1:
+            found = [one for one in found if one.nested]
         if len(found) > 1:
             raise AmbiguousError(", ".join(f"{one.source}.{one.name}" for one in found))
         return (found[0], 1) if found else None

@@ -140,7 +140,8 @@ class Scope:
         except AmbiguousError as error:
             raise self._ambiguous(node, error) from error
         alias = self.aliases.get(self.rows.fold(names[0])) if len(names) == 1 else None
-        if found is None and alias is not None:
+        is_hidden = self.grouped and self.clause == "HAVING"
+        if alias is not None and (found is None or is_hidden):
             return f"({alias})"
         if found is None:
             raise self.context.refuse(

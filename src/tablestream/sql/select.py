@@ -9,11 +9,12 @@ from pyspark.sql import functions as F
 from sqlglot import exp
 
 from tablestream.errors import TablestreamError
+from tablestream.sql.aggregates import aggregates_in
 from tablestream.sql.context import Context, Result
 from tablestream.sql.from_ import from_rows
 from tablestream.sql.grouping_sets import repeated
 from tablestream.sql.groups import aggregating, always_a_row, grouped, groups_of, is_grouped
-from tablestream.sql.order import limited, unordered
+from tablestream.sql.order import limit_of, limited, unordered
 from tablestream.sql.output import Item, items_of, selected, shown_items
 from tablestream.sql.parse import beginning
 from tablestream.sql.rows import Rows
@@ -21,14 +22,13 @@ from tablestream.sql.scope import REFUSED, Scope, conjuncts
 from tablestream.sql.sets import distinct
 from tablestream.sql.subqueries import where, with_subqueries
 from tablestream.sql.time_windows import with_windows
-from tablestream.sql.windows import ranked
+from tablestream.sql.windows import define_windows, ranked
 from tablestream.streams import Stream
 
 _REFUSED = {
     "sort": ("SORT BY", "A table has no order.", "Leave it out."),
     "cluster": ("CLUSTER BY", "A table has no order.", "Leave it out."),
     "distribute": ("DISTRIBUTE BY", "The plan says where rows go.", "Leave it out."),
-    "windows": ("WINDOW", "Named windows are not maintained.", "Write the window in OVER (...)."),
     "match": ("MATCH_RECOGNIZE", "Patterns of rows are not maintained.", ""),
     "connect": ("CONNECT BY", "Recursion is not maintained.", ""),
     "pivots": ("PIVOT", "PIVOT is not maintained.", "Write an aggregate with FILTER for each column."),
@@ -41,6 +41,9 @@ def selection(select: exp.Select, context: Context) -> Result:
         if select.args.get(part):
             context.reasons.add(context.refuse(select, clause, message, instead))
     _check_limit(select, context)
+    define_windows(select, context)
+    if not select.expressions:
+        context.reasons.add(context.refuse(select, "SELECT", "SELECT has no columns.", "Name them."))
     rows, rest = from_rows(select, context)
     scope = Scope(rows, context, "WHERE")
     for one in rest:
@@ -86,7 +89,7 @@ def _check_distinct(
 
 def _check_limit(select: exp.Select, context: Context) -> None:
     """Note that LIMIT has no ORDER BY also where FROM is refused."""
-    limit = select.args.get("limit")
+    limit = limit_of(select)
     if limit is not None and select.args.get("order") is None:
         context.reasons.add(unordered(limit, context))
 
@@ -96,7 +99,8 @@ def _groups(select: exp.Select, rows: Rows, scope: Scope, context: Context) -> t
     having = select.args.get("having")
     conditions = conjuncts(having.this if having else None)
     read, (groups, sets) = rows.table, groups_of(select, scope, context)
-    rows = with_subqueries([one.node for one in groups], rows, scope, context)
+    inside = [one for node in aggregating(select) for one in aggregates_in(node)]
+    rows = with_subqueries([*(one.node for one in groups), *inside], rows, scope, context)
     numbered = None
     if groups and sets != [frozenset(range(len(groups)))]:
         rows, names, numbered = repeated(rows, [one.node for one in groups], sets, scope, context)
@@ -106,8 +110,8 @@ def _groups(select: exp.Select, rows: Rows, scope: Scope, context: Context) -> t
     if not groups and not isinstance(read, Stream):
         made = always_a_row(made, read)
     rows, scope = made.rows, made.scope
-    scope.clause = "HAVING"
     _note_aliases(select, scope)
+    scope.clause = "HAVING"
     for one in conditions:
         with context.reasons.part(beginning(one), "HAVING"):
             rows = where(rows, one, "HAVING", scope, context)

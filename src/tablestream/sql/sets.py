@@ -34,17 +34,21 @@ def combined(query: exp.SetOperation, context: Context) -> Result:
     if isinstance(query, exp.Union):
         result, _ = union_all(_results(_operands(query), context), query, context)
         return distinct(result, context, query) if is_distinct else result
-    if not is_distinct:
-        raise context.refuse(
-            query,
-            _word(query),
-            f"{_word(query)} ALL is not maintained.",
-            "Write it without ALL, or count the rows.",
-        )
     result, branch = union_all(_results([query.left, query.right], context), query, context)
-    functions = {f"in_{n}": tf.count(f"CASE WHEN {quoted(branch)} = '{n}' THEN 1 END") for n in (1, 2)}
-    there = "in_1 > 0 AND in_2 > 0" if isinstance(query, exp.Intersect) else "in_1 > 0 AND in_2 = 0"
-    return _grouped(result, functions, there, query, context)
+    functions: dict[str, Any] = {
+        f"in_{n}": tf.count(f"CASE WHEN {quoted(branch)} = '{n}' THEN 1 END") for n in (1, 2)
+    }
+    is_intersect = isinstance(query, exp.Intersect)
+    if is_distinct:
+        there = "in_1 > 0 AND in_2 > 0" if is_intersect else "in_1 > 0 AND in_2 = 0"
+        return _grouped(result, functions, there, query, context)
+    copies = (
+        f"array_repeat(true, CAST({'least(in_1, in_2)' if is_intersect else 'in_1 - in_2'} AS INT)) AS there"
+    )
+    with context.reasons.placed(beginning(query), _word(query)):
+        groups = result.table.group_by(*result.columns.values()).agg(**functions)
+        table = groups.flat_map(copies, position=unique("copy", result.columns))
+        return Result(table.select(), dict(result.columns))
 
 
 def _results(queries: Sequence[exp.Expr], context: Context) -> list[Result]:

@@ -55,11 +55,21 @@ def with_subqueries(nodes: Sequence[exp.Expr], rows: Rows, scope: Scope, context
     """Join the subqueries of expressions; the scope then finds the value of each."""
     for node in nodes:
         for one in subqueries_in(node):
-            if scope.same(one) not in scope.made:
+            if not _is_made(one, node, scope):
                 with context.reasons.part(beginning(one), scope.clause):
                     rows = _joined(one, node, rows, scope, context)
                 scope.made.setdefault(scope.same(one), REFUSED)
     return rows
+
+
+def _is_made(node: exp.Expr, whole: exp.Expr, scope: Scope) -> bool:
+    """Whether a subquery, or what it is a part of, as an aggregate, is computed already."""
+    at = node
+    while scope.same(at) not in scope.made:
+        if at is whole or at.parent is None:
+            return False
+        at = at.parent
+    return True
 
 
 def where(rows: Rows, node: exp.Expr, clause: str, scope: Scope, context: Context) -> Rows:
@@ -80,7 +90,7 @@ def where(rows: Rows, node: exp.Expr, clause: str, scope: Scope, context: Contex
 def _joined(node: exp.Expr, whole: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Rows:
     """Join a subquery, and let the scope know its value."""
     if isinstance(node, exp.Exists):
-        found = _related(_select_of(node.this, context), scope, context)
+        found = _related(_some_row(_select_of(node.this, context)), scope, context)
         _check_equalities(found, context)
         rows, text = mark(found, rows, scope)
     elif isinstance(node, exp.In):
@@ -97,6 +107,17 @@ def _select_of(node: exp.Expr, context: Context) -> exp.Query:
     if not isinstance(node, exp.Query):
         raise context.refuse(node, "subquery", "This is no query.", "")
     return node
+
+
+def _some_row(query: exp.Query) -> exp.Query:
+    """A subquery of EXISTS without ORDER BY and LIMIT, which make no difference if a row is wanted."""
+    limit = query.args.get("limit")
+    if query.args.get("offset") or (limit is not None and limit.expression.name in {"", "0"}):
+        return query
+    query = query.copy()
+    query.set("order", None)
+    query.set("limit", None)
+    return query
 
 
 def _related(query: exp.Expr, outer_scope: Scope, context: Context) -> Related:
@@ -223,6 +244,11 @@ def _scalar(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple
     _check_equalities(found, context)
     keyed = keyed_by(found)
     (item,) = _items(query, found, context)
+    if keyed is None and found.pairs and keyed_by(found, or_more=True) is not None:
+        table, _ = grouped_by(found, {"value": tf.first(found.scope.plain(item))})
+        outer = scope.sqls(theirs for theirs, _ in found.pairs)
+        rows, names = looked_up(rows, table, outer, {"value": "value"})
+        return rows, quoted(names["value"])
     if keyed is None and not (is_one_row(found.rows) and not found.pairs):
         raise context.refuse(
             node,
@@ -260,7 +286,7 @@ def _matched(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Rows
     exists = (node.this if is_negated else node).unnest()
     if not isinstance(exists, exp.Exists) or not is_subquery(exists):
         return None
-    found = _related(_select_of(exists.this, context), scope, context)
+    found = _related(_some_row(_select_of(exists.this, context)), scope, context)
     if not found.others:
         return None
     if not found.pairs:

@@ -64,6 +64,22 @@ def ranked(
     return rows, made
 
 
+def define_windows(select: exp.Select, context: Context) -> None:
+    """Write what WINDOW says of a window into the functions that name it."""
+    known = {one.name.lower(): one for one in select.args.get("windows") or []}
+    parts = (*select.expressions, *(select.args[one] for one in ("qualify", "order") if select.args.get(one)))
+    for window in (one for part in parts for one in _windows(part) if one.alias):
+        defined = known.get(window.alias.lower())
+        if defined is None:
+            raise context.refuse(
+                window, "OVER", f"There is no window {window.alias}.", "Define it in WINDOW."
+            )
+        for part in ("partition_by", "order", "spec"):
+            if not window.args.get(part):
+                window.set(part, defined.args.get(part))
+        window.set("alias", None)
+
+
 def _windows(node: exp.Expr) -> list[exp.Window]:
     """The window functions of an expression, without those of its subqueries."""
     if isinstance(node, exp.Window):
@@ -155,7 +171,8 @@ def _function(node: exp.Expr, scope: Scope, context: Context) -> Any:
             made = tf.lag if isinstance(node, exp.Lag) else tf.lead
             count = 1 if offset is None else int(offset.name)
             return made(scope.plain(node.this), count, None if default is None else scope.sql(default))
-    if isinstance(node, _AGGREGATES) or (isinstance(node, exp.Filter) and isinstance(node.this, _AGGREGATES)):
+    aggregate = node.this if isinstance(node, exp.Filter) else node
+    if isinstance(aggregate, _AGGREGATES) and not isinstance(aggregate.this, exp.Distinct):
         return Aggregates(scope, context).function(node)
     raise context.refuse(
         node.find_ancestor(exp.Window) or node,
