@@ -118,12 +118,18 @@ def test_a_view_that_says_no_target_goes_where_the_command_says(tmp_path: Path) 
 @pytest.mark.usefixtures("spark")
 def test_the_plan_of_a_file_is_shown(tmp_path: Path) -> None:
     orders(tmp_path)
-    target = file(tmp_path, TABLE + "CREATE MATERIALIZED VIEW v USING console AS SELECT sku FROM orders")
+    view = "CREATE MATERIALIZED VIEW v USING console AS SELECT sku FROM orders WHERE sku <> '${sku}'"
+    target = (*file(tmp_path, TABLE + view), "--set", "sku=x")
     explained = invoked("explain", *target)
     assert explained.exit_code == ExitCode.OK, explained.output
     assert "Source orders (key id)" in explained.stdout
     assert "Output v (key id)" in explained.stdout
     assert "Target console" in explained.stdout
+    assert "query.sql:4:68 WHERE sku <> '${sku}'\n    becomes filter: without state\n" in explained.stdout
+    wrong = view.replace("sku <>", "uuid() <> 'x' AND nope = 1 AND sku <>")
+    refused = invoked("explain", *file(tmp_path, TABLE + wrong), "--set", "sku=x").stderr
+    assert "query.sql has 2 mistakes." in refused
+    assert refused.count("WHERE: ") == 2
     drawn = invoked("diagram", *target)
     assert drawn.exit_code == ExitCode.OK, drawn.output
     assert "flowchart LR" in drawn.stdout

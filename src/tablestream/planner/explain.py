@@ -7,6 +7,7 @@ from enum import Enum
 from tablestream.operators.joins.key_join import Branch
 from tablestream.operators.operator import Operator
 from tablestream.planner.catalogue import decode
+from tablestream.planner.clauses import clause_lines
 from tablestream.planner.physical_plan import Output, PhysicalPlan, Reader
 from tablestream.runtime.rounds import EVERY_SHARD, Port, Round
 
@@ -19,8 +20,8 @@ def explained(plan: PhysicalPlan) -> str:
     """Print a plan.
 
     The text begins with the sources and ends with the outputs. Between them it shows, per round, one shuffle and one
-    stateful stage with its operators; ``remembers`` names the traces and the key of each. The last line
-    lists the tables that `tablestream.read_state` can read.
+    stateful stage with its operators; ``remembers`` names the traces and the key of each. Then comes a line
+    with the tables that `tablestream.read_state` can read, and what the clauses of queries in SQL became.
     """
     parts = [f"Plan: {summary(plan)}"]
     for source, readers in sorted(plan.sources.items(), key=lambda entry: entry[0].serial):
@@ -46,6 +47,7 @@ def explained(plan: PhysicalPlan) -> str:
         parts.append(f"Output {plan.names[ending.node]} (key {key}): {emission(ending)}")
     tables = [name for work in plan.rounds[:1] for name in decode(work.tables).by_name]
     parts += [f"Tables in the state: {', '.join(tables)}"] if tables else []
+    parts += clause_lines(plan)
     return "\n".join(parts)
 
 

@@ -45,7 +45,7 @@ class Building:
 
     def _selected(self, name: str, tree: exp.Query, tables: Mapping[str, Relation]) -> Relation:
         """A query as a table with the name of its view; a view of all that another table has is that table."""
-        made = from_select(tree, tables, self.text.expanded)
+        made = from_select(tree, tables, self.text)
         if any(node_of(made) is node_of(one) for one in tables.values()):
             return made
         return type(made)(replace(node_of(made), name=name), session_of(made))

@@ -56,6 +56,7 @@ def sql(query: str, /, **tables: Table | Stream | GlobalTable) -> Table | Stream
 
     from tablestream.sql.parse import parsed
     from tablestream.sql.query import from_select
+    from tablestream.sql.text import Text
 
     if not isinstance(query, str):
         raise ArgumentError(f"{query!r} is not a query.", hint="Write it as a text.")
@@ -65,4 +66,4 @@ def sql(query: str, /, **tables: Table | Stream | GlobalTable) -> Table | Stream
     statements = parsed(query)
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         raise ArgumentError("sql() takes one query.", hint="Write one SELECT, without other statements.")
-    return from_select(statements[0], tables, query)
+    return from_select(statements[0], tables, Text("", query, query))

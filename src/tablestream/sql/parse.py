@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from typing import Any
 
@@ -166,8 +166,16 @@ def unwrapped(node: exp.Expr) -> exp.Expr:
 
 def beginning(node: exp.Expr) -> int:
     """Return where an expression begins: the first place that is known of it or its parts."""
-    known = [found[0] for one in node.walk() if (found := span(one)) is not None]
-    return min(known, default=0)
+    return min((begin for begin, _ in _spans(node)), default=0)
+
+
+def ending(node: exp.Expr) -> int:
+    """Return where an expression ends: the last place that is known of it or its parts."""
+    return max((end for _, end in _spans(node)), default=0)
+
+
+def _spans(node: exp.Expr) -> Iterator[tuple[int, int]]:
+    return (found for one in node.walk() if (found := span(one)) is not None)
 
 
 def spliced(node: exp.Expr, text: str, replaced: Callable[[exp.Expr], str | None]) -> str:

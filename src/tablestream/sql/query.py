@@ -9,6 +9,7 @@ from functools import cache
 from sqlglot import exp
 
 from tablestream.base.calling import user_line
+from tablestream.sql.clauses import Placed
 from tablestream.sql.context import Context, Result
 from tablestream.sql.handles import Handle
 from tablestream.sql.named import with_names
@@ -16,12 +17,13 @@ from tablestream.sql.parse import beginning, more_parts
 from tablestream.sql.refusals import Reasons
 from tablestream.sql.select import first_of, selection
 from tablestream.sql.sets import combined
+from tablestream.sql.text import Text
 from tablestream.streams import Stream
 from tablestream.tables import GlobalTable, Table
 
 
 def from_select(
-    expression: exp.Expr, tables: Mapping[str, Table | Stream | GlobalTable], text: str
+    expression: exp.Expr, tables: Mapping[str, Table | Stream | GlobalTable], text: Text
 ) -> Table | Stream:
     """Make a table of a parsed query.
 
@@ -39,9 +41,10 @@ def from_select(
     SqlRefusedError
         It cannot be maintained.
     """
-    where, reasons = user_line(), Reasons(text)
+    where = user_line()
+    reasons = Reasons(text.expanded, Placed.of(expression, text, where).at)
     named = {name.lower(): cache(lambda one=one: Result.of(one)) for name, one in tables.items()}
-    context = Context(text, named, compiled, reasons)
+    context = Context(text.expanded, named, compiled, reasons)
     made: Handle | None = None
     with reasons.part(beginning(expression), "query"):
         made = compiled(expression, context).table

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tablestream.errors import SqlRefusedError, TablestreamError
+from tablestream.topology.clauses import Written, made_for
 
 
 @dataclass(frozen=True, order=True)
@@ -51,9 +52,12 @@ class Reasons:
     ----------
     text
         The query.
+    written
+        Returns the clause around a place, for the nodes that are made.
     """
 
     text: str
+    written: Callable[[int], Written | None]
     found: list[Reason] = field(default_factory=list)
 
     def at(self, place: int, clause: str, message: str, instead: str = "") -> PartRefusedError:
@@ -78,9 +82,10 @@ class Reasons:
 
     @contextmanager
     def placed(self, place: int, clause: str) -> Iterator[None]:
-        """Give an error of the tables' methods its place in the query."""
+        """Give an error of the tables' methods, and the nodes that they make, their place in the query."""
         try:
-            yield
+            with made_for(self.written(place)):
+                yield
         except SqlRefusedError:
             raise
         except TablestreamError as error:

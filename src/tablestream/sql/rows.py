@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from pyspark.sql import types as T
@@ -96,12 +97,12 @@ class Rows:
         pairs = zip(names, shown, strict=True)
         return cls(table, tuple(Visible(source, to, name, nested=kinds[name]) for name, to in pairs))
 
-    @property
+    @cached_property  # asking the session calls the JVM
     def fold(self) -> Callable[[str], str]:
         """Maps names that are equal to the same text."""
         return folding(session_of(self.table))
 
-    @property
+    @cached_property
     def sources(self) -> set[str]:
         """The tables' names, folded."""
         return {self.fold(one.source) for one in self.visible}

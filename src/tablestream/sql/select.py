@@ -24,6 +24,7 @@ from tablestream.sql.subqueries import where, with_subqueries
 from tablestream.sql.time_windows import with_windows
 from tablestream.sql.windows import define_windows, ranked
 from tablestream.streams import Stream
+from tablestream.topology.clauses import made_for
 
 _REFUSED = {
     "sort": ("SORT BY", "A table has no order.", "Leave it out."),
@@ -143,7 +144,8 @@ def _result(rows: Rows, items: Sequence[Item], texts: Sequence[str], context: Co
     """The result; if there are reasons against it, something with its columns."""
     if not context.reasons.found:
         try:
-            return selected(rows, items, texts)
+            with made_for(context.reasons.written(beginning(items[0].node))):
+                return selected(rows, items, texts)
         except TablestreamError as error:
             _check_each(rows, items, texts, context)
             if not context.reasons.found:

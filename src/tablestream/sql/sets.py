@@ -15,10 +15,11 @@ from tablestream.connectors.sink import quoted
 from tablestream.handles.unions import key_text
 from tablestream.spark.analysis import unlogged
 from tablestream.spark.columns import sql_type
+from tablestream.sql.clauses import place_of
 from tablestream.sql.context import Context, Result
 from tablestream.sql.handles import Handle, empty_rows
 from tablestream.sql.output import Item, selected
-from tablestream.sql.parse import beginning, is_bare
+from tablestream.sql.parse import is_bare
 from tablestream.sql.rows import Rows, unique
 from tablestream.streams import Stream
 from tablestream.tables import Table
@@ -93,7 +94,7 @@ def union_all(branches: Sequence[Result], query: exp.Expr, context: Context) -> 
     if not is_keyed and len({_key_types(one) for one in tables}) > 1:
         tables = [_by_text(one) for one in tables]
     branch = unique("branch", [*names, *tables[0].columns])
-    with context.reasons.placed(beginning(query), _word(query)):
+    with context.reasons.placed(place_of(query, context.text), _word(query)):
         made = tables[0].union(
             *tables[1:], branch=branch, names=[str(number) for number in range(1, len(tables) + 1)]
         )
@@ -193,7 +194,7 @@ def _grouped(
     result: Result, functions: dict[str, Any], condition: str, node: exp.Expr, context: Context
 ) -> Result:
     """The rows of a query as groups."""
-    with context.reasons.placed(beginning(node), "DISTINCT"):
+    with context.reasons.placed(place_of(node, context.text), "DISTINCT"):
         table = result.table.group_by(*result.columns.values()).agg(**functions)
         if condition:
             table = table.filter(condition)

@@ -49,10 +49,17 @@ class Text:
 
     def place(self, at: int) -> str:
         """Return ``file:line:column`` in the original of a place in the expanded text."""
-        begin, original, is_value = self._anchors[bisect_right(self._anchors, at, key=lambda one: one[0]) - 1]
-        place = original if is_value else original + at - begin
+        place = self._original(at)
         line = self.original.count("\n", 0, place) + 1
         return f"{self.name}:{line}:{place - self.original.rfind(chr(10), 0, place)}"
+
+    def said(self, begin: int, end: int) -> str:
+        """Return what the original has between two places of the expanded text: variables, not their values."""
+        return self.original[self._original(begin) : self._original(end)]
+
+    def _original(self, at: int) -> int:
+        begin, original, is_value = self._anchors[bisect_right(self._anchors, at, key=lambda one: one[0]) - 1]
+        return original if is_value else original + at - begin
 
     def at(self, line: int, column: int) -> int:
         """Return the place in the expanded text of one of its lines and columns."""

@@ -14,15 +14,13 @@
     ├── Top             the first rows of each group of a table, by rank
     ├── Suppress        a table whose changes are buffered
     ├── Materialize     a table that is stored, with or without versions of its rows
-    ├── Deduplicate     a source without its writer's duplicates
-    ├── SequenceBy      a source in which the row with the highest sequence wins
+    ├── Deduplicate, SequenceBy   a source without its writer's duplicates, or where the highest sequence wins
     ├── Captured        a source that is captured from a database: its records become whole rows
     ├── Reorder         a table or stream sorted by time
     ├── SelectKey       a stream with another key
     ├── FlatMap         a stream or table with several records or rows, or none, for each
     ├── Merge           the records of two streams
-    ├── ToStream        the changes of a table as records
-    └── ToTable         the records of a stream as the changes of a table
+    └── ToStream, ToTable   the changes of a table as records, and the other way
 """
 
 from __future__ import annotations
@@ -30,6 +28,8 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
+
+from tablestream.topology.clauses import Written, clause_now
 
 if TYPE_CHECKING:
     from tablestream.topology.measures import Measure
@@ -105,8 +105,8 @@ class Node:
         ``file:line`` where the user built it.
     key, value
         The columns. A key column is never a column of the value.
-    serial
-        Rises in the order of declaration.
+    serial, clause
+        Rises in the order of declaration. The clause of a query in SQL that it was made for.
     """
 
     name: str
@@ -114,6 +114,7 @@ class Node:
     key: Fields
     value: Fields
     serial: int = field(init=False, default_factory=lambda: next(_serials))
+    clause: Written | None = field(default_factory=clause_now, kw_only=True, repr=False)
 
     @property
     def parents(self) -> tuple[Node, ...]:
