@@ -126,13 +126,13 @@ def test_the_plan_of_a_file_is_shown(tmp_path: Path) -> None:
     assert "Output v (key id)" in explained.stdout
     assert "Target console" in explained.stdout
     assert "query.sql:4:68 WHERE sku <> '${sku}'\n    becomes filter: without state\n" in explained.stdout
+    drawn = invoked("diagram", *target)
+    assert drawn.exit_code == ExitCode.OK, drawn.output
+    assert "flowchart LR" in drawn.stdout
     wrong = view.replace("sku <>", "uuid() <> 'x' AND nope = 1 AND sku <>")
     refused = invoked("explain", *file(tmp_path, TABLE + wrong), "--set", "sku=x").stderr
     assert "query.sql has 2 mistakes." in refused
     assert refused.count("WHERE: ") == 2
-    drawn = invoked("diagram", *target)
-    assert drawn.exit_code == ExitCode.OK, drawn.output
-    assert "flowchart LR" in drawn.stdout
 
 
 def test_mistakes_of_a_file_are_told_before_spark_starts(tmp_path: Path) -> None:

@@ -54,7 +54,9 @@ class Placed:
 
 def _spans(query: exp.Expr, text: str) -> Iterator[tuple[int, int]]:
     """Yield where clauses begin and end."""
-    yield from ((beginning(join), ending(join)) for join in query.find_all(exp.Join))
+    for join in query.find_all(exp.Join):
+        begin = beginning(join)
+        yield beginning(join.this) if text[begin] == "," else begin, ending(join)
     for one in query.find_all(exp.Query):
         if isinstance(one, exp.SetOperation):
             yield place_of(one, text), beginning(one.expression)
@@ -81,6 +83,6 @@ def _word(words: str, before: int, text: str) -> int:
 
 def _shown(text: str) -> str:
     """The beginning of a text, on one line."""
-    line = " ".join(text.split()).lstrip(", ").rstrip(" ,;")
+    line = " ".join(text.split()).rstrip(" ,;")
     line = f"{line}...)" if line.endswith("(") else line
     return line if len(line) <= _SHOWN else f"{line[:_SHOWN].rpartition(' ')[0]} ..."
