@@ -124,7 +124,7 @@ def _merged(
             "The streams have keys that the queries do not show at the same places.",
             "Name the columns of the key in each query.",
         )
-    with context.reasons.placed(beginning(query), _word(query)):
+    with context.reasons.placed(place_of(query, context.text), _word(query)):
         return reduce(Stream.merge, (one for one in streams if isinstance(one, Stream)))
 
 
