@@ -44,7 +44,7 @@ def test_outputs_do_not_hang_on_the_cuts(spark: SparkSession, tmp_path: Path) ->
     whole = told("whole", 1)
     assert len(whole) > 40
     # Per key in order; of keys of several shards a micro-batch is one after the other.
-    cut = told("cut", 3)
+    cut = told("cut", 2)
     assert [[one for one in cut if one[0] == key] for key in "abc"] == [
         [one for one in whole if one[0] == key] for key in "abc"
     ]

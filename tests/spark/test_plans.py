@@ -108,7 +108,6 @@ PLANS: dict[str, Plan] = {
 FURTHER: dict[str, Plan] = {
     "elements of a filtered table": lambda a, *_: unfolded(filtered(a, has_a), pointers),
     "a filtered table with window functions": lambda a, *_: over(filtered(a, has_a), points(1)),
-    "a table with window functions": lambda a, *_: over(a, by_rows=True),
     "many to many": lambda a, b, *_: many_to_many(filtered(a, has_a), b, points(0), points(1)),
 }
 #: Plans whose times are per shard: they run with one.
@@ -142,23 +141,21 @@ def steps(table: ts.Table | ts.Stream, sink: MemorySink) -> list[Step]:
     return found
 
 
-#: The mode, and which of two plans; those at odd places have every operator. In compat mode half are enough: the
-#: modes differ in operators, which tests without Spark compare in all plans.
+#: The mode, how many shards, and which plans. Every other plan is enough: those of the default mode have every
+#: operator, and the modes differ in operators, which tests without Spark compare in all plans.
 PARTS = [
-    pytest.param(False, 1, id="default"),
-    pytest.param(False, None, id="default, of a shard"),
-    pytest.param(False, 0, id="default, the others"),
-    pytest.param(True, 0, id="compat"),
+    pytest.param(False, 3, dict([*PLANS.items()][1::2]) | FURTHER, id="default"),
+    pytest.param(False, 1, OF_A_SHARD, id="default, of a shard"),
+    pytest.param(True, 3, dict([*PLANS.items()][::2]), id="compat"),
 ]
 
 
-@pytest.mark.parametrize(("compat", "first"), quick_first(PARTS, 2))
+@pytest.mark.parametrize(("compat", "shards", "plans"), quick_first(PARTS, 2))
 def test_plans_give_what_their_reference_operators_give(
-    spark: SparkSession, tmp_path: Path, *, compat: bool, first: int | None
+    spark: SparkSession, tmp_path: Path, *, compat: bool, shards: int, plans: dict[str, Plan]
 ) -> None:
     sources = [source(name) for name in "ABC"] + [stream(name) for name in "ST"]
-    plans = OF_A_SHARD if first is None else PLANS if compat else PLANS | FURTHER
-    nodes = {name: plans[name](*sources) for name in list(plans)[first :: 1 if first is None else 2]}
+    nodes = {name: make(*sources) for name, make in plans.items()}
     records = random_log(sources, seed=5 + compat, size=RECORDS)
     model = Model([Output(node) for node in nodes.values()], compat=compat)
     wanted = dict(zip(nodes, model.steps(records), strict=True))
@@ -167,7 +164,7 @@ def test_plans_give_what_their_reference_operators_give(
     # Two micro-batches, a restart between them: tests without Spark cut all plans in many ways.
     before, after = random_cuts([line(record, number) for number, record in enumerate(records, 1)], 1, 2)
     sinks = {name: ts.to_memory(f"plans {name}") for name in nodes}
-    options = {"compat": "kafka-streams" if compat else None, "shards": 1 if first is None else 3}
+    options = {"compat": "kafka-streams" if compat else None, "shards": shards}
     counts: Counter[str] = Counter()
     for piece in (before, after):
         log.add(piece)
