@@ -8,43 +8,54 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 DEADLINE_S = 600
 
 
 @contextlib.contextmanager
-def program(*arguments: str, variables: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
-    """Start Python with these arguments, in a process group of its own, which is killed at the end."""
+def program(
+    *arguments: str,
+    variables: Mapping[str, str] | None = None,
+    others: Mapping[str, str] = os.environ,
+    directory: Path | None = None,
+) -> Iterator[subprocess.Popen[str]]:
+    """Start Python with these arguments, in a process group of its own, which is killed at the end.
+
+    Its environment has some variables, and others.
+    """
     running = subprocess.Popen(
         [sys.executable, *arguments],
+        cwd=directory,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env=os.environ | (variables or {}),
+        env={**others, **(variables or {})},
     )
-    deadline = threading.Timer(DEADLINE_S, _kill, [running])  # a test may wait for a line as well
+    deadline = threading.Timer(DEADLINE_S, kill, [running])  # a test may wait for a line as well
     deadline.start()
     try:
         yield running
     finally:
         deadline.cancel()
-        _kill(running)
+        kill(running)
         running.communicate(timeout=DEADLINE_S)
 
 
-def done(*arguments: str, variables: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def done(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run Python with these arguments until it ends."""
-    with program(*arguments, variables=variables) as running:
+    with program(*arguments, **options) as running:
         out, errors = running.communicate(timeout=DEADLINE_S)
         return subprocess.CompletedProcess(running.args, running.returncode, out, errors)
 
 
-def _kill(running: subprocess.Popen[str]) -> None:
+def kill(running: subprocess.Popen[str]) -> None:
+    """Kill a process and those that it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(running.pid, signal.SIGKILL)

@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ import psycopg
 import pytest
 
 import tablestream as ts
+from tests.cli.programs import kill
 from tests.faults.attempts import FAIL, SINKS, SLOW, STAGE, STAGED_SINKS, by_workers
 from tests.faults.comparing import changes
 from tests.faults.processes import executors, kill_one, workers
@@ -37,7 +37,7 @@ from tests.kafka.topics import Topics, by_key
 from tests.postgres.database import Database
 from tests.spark.change_logs import run
 from tests.spark.deployment import LOCAL, STANDALONE
-from tests.spark.test_deployments import ROOT, end
+from tests.spark.test_deployments import ROOT
 from tests.spark.test_restarts import forget_last_commit
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Query:
             try:
                 yield process
             finally:
-                end(process)
+                kill(process)
 
     def said(self) -> str:
         """What the processes wrote."""
@@ -264,7 +264,7 @@ def kill_until(query: Query, process: subprocess.Popen[str], rng: random.Random,
             if killed < 2 and time.monotonic() > due:
                 killed += kill_one(rng, workers(process.pid))
                 due = time.monotonic() + 0.2 + rng.random() * 0.4
-    os.killpg(process.pid, signal.SIGKILL)
+    kill(process)
     return killed
 
 

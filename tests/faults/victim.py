@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import sys
 import time
 from dataclasses import replace
@@ -68,14 +67,6 @@ def write_logs(directory: Path, micro_batches: int) -> None:
         customers.add([{"code": rng.choice("abcde"), "name": f"{number}", "ts": at + rng.randrange(10)}])
 
 
-def reveal(directory: Path, everything: Path, count: int) -> None:
-    """Show a query the first files of the logs."""
-    for log in ("orders", "customers"):
-        (directory / log).mkdir(parents=True, exist_ok=True)
-        for file in sorted((everything / log).glob("*.json"))[:count]:
-            shutil.copy2(file, directory / log / file.name)
-
-
 def sold_orders(spark: SparkSession, directory: Path) -> ts.Table:
     """Orders with the names of their customers."""
     said: dict[str, Any] = {"timestamp": F.timestamp_seconds("ts")}
@@ -90,7 +81,7 @@ def sold_orders(spark: SparkSession, directory: Path) -> ts.Table:
     return orders.join(customers, on="customer", how="left", name="sold")
 
 
-def work_off(spark: SparkSession, directory: Path, *places: str, checkpoint: str = "checkpoint") -> None:
+def work_off(spark: SparkSession, directory: Path, *places: str) -> None:
     """Run the query until all is worked off; into all targets, if it is said where the servers have theirs."""
     sold = sold_orders(spark, directory)
     amounts = sold.group_by("name").agg(n=ts.functions.count(), amount=ts.functions.sum("amount"))
@@ -100,7 +91,7 @@ def work_off(spark: SparkSession, directory: Path, *places: str, checkpoint: str
     ]
     if places:
         wanted += further(sold, amounts, directory, *places)
-    run(*wanted, checkpoint=directory / checkpoint, shards=4)
+    run(*wanted, checkpoint=directory / "checkpoint", shards=4)
 
 
 def further(

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tablestream
+from tests.cli.programs import done
 from tests.conftest import QUICK_JAVA
 from tests.marks import quick_first
 
@@ -29,7 +26,6 @@ GUARDS = {
     **dict.fromkeys(("session", "clock"), "TABLESTREAM_NONDETERMINISTIC"),
     **dict.fromkeys(("star", "window"), "TABLESTREAM_PLAN"),
 }
-SECONDS = 600  # a deadline that a loaded machine does not reach
 
 
 def environment(directory: Path) -> dict[str, str]:
@@ -52,25 +48,9 @@ def run_bare(directory: Path, *arguments: str) -> str:
     """Run the program in an empty directory; return what it and what it started wrote to standard error."""
     here = directory / "empty"
     here.mkdir()
-    with subprocess.Popen(
-        [sys.executable, str(PROGRAM), *arguments],
-        cwd=here,
-        env=environment(directory),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as running:
-        try:
-            _, errors = running.communicate(timeout=SECONDS)
-        except subprocess.TimeoutExpired:
-            os.killpg(running.pid, signal.SIGKILL)
-            _, errors = running.communicate()
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(running.pid, signal.SIGKILL)
-    assert running.returncode == 0, errors[-5000:]
-    return errors
+    ended = done(str(PROGRAM), *arguments, others=environment(directory), directory=here)
+    assert ended.returncode == 0, ended.stderr[-5000:]
+    return ended.stderr
 
 
 @pytest.mark.spark

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.cli.programs import done
 from tests.spark.deployment import CONNECT, STANDALONE, run_plan
 
 if TYPE_CHECKING:
@@ -24,34 +21,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent.parent
-SECONDS = 600  # before a test's own time is over, so that what the process said is seen
 
 
 def run_apart(deployment: str, directory: Path) -> None:
-    """Run the plan in a process of its own; it ends, and all that it started, whatever happens."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.deployment", deployment, str(directory)],
-        cwd=directory,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "src")))},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as running:
-        try:
-            _, errors = running.communicate(timeout=SECONDS)
-        except subprocess.TimeoutExpired:
-            end(running)
-            _, errors = running.communicate()
-        finally:
-            end(running)
-    assert running.returncode == 0, errors[-5000:]
-
-
-def end(running: subprocess.Popen[str]) -> None:
-    """Kill a process and those that it started."""
-    with suppress(ProcessLookupError):
-        os.killpg(running.pid, signal.SIGKILL)
+    """Run the plan in a process of its own."""
+    paths = {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "src")))}
+    command = "-m", "tests.spark.deployment", deployment, str(directory)
+    ended = done(*command, variables=paths, directory=directory)
+    assert ended.returncode == 0, ended.stderr[-5000:]
 
 
 def changes(directory: Path, table: str) -> list[dict[str, Any]]:
