@@ -46,7 +46,7 @@ def combined(query: exp.SetOperation, context: Context) -> Result:
     copies = (
         f"array_repeat(true, CAST({'least(in_1, in_2)' if is_intersect else 'in_1 - in_2'} AS INT)) AS there"
     )
-    with context.reasons.placed(beginning(query), _word(query)):
+    with context.reasons.placed(place_of(query, context.text), _word(query)):
         groups = result.table.group_by(*result.columns.values()).agg(**functions)
         table = groups.flat_map(copies, position=unique("copy", result.columns))
         return Result(table.select(), dict(result.columns))
