@@ -328,6 +328,7 @@ LOOKUPS = {
     "table first": "SELECT f.name, t.id FROM firms f JOIN trades t ON t.sym = f.sym WHERE t.qty > 1",
     "right": "SELECT f.name, t.id FROM firms f RIGHT JOIN trades t ON t.sym = f.sym",
     "using": "SELECT id, sym, name FROM keyed JOIN firms USING (sym)",
+    "using both": "SELECT name, id, sym FROM (SELECT sym, name, 4 AS id FROM firms) f JOIN keyed USING (sym, id)",
     "semi": "SELECT id FROM trades t LEFT SEMI JOIN firms f ON t.sym = f.sym",
     "anti": "SELECT id FROM trades t LEFT ANTI JOIN firms f ON t.sym = f.sym",
     "exists": "SELECT id FROM keyed t WHERE NOT EXISTS (SELECT 1 FROM firms f WHERE t.sym = f.sym)",
