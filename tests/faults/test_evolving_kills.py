@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import tablestream as ts
+from tests.cli.programs import kill
 from tests.faults.evolver import POINTS, SWITCHED
-from tests.spark.test_deployments import ROOT, end
+from tests.spark.test_deployments import ROOT
 from tests.spark.test_evolve import Shop, delta, last_rows
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def killed_at(point: str, directory: Path) -> None:
                 time.sleep(0.05)
             os.killpg(process.pid, signal.SIGKILL)
         finally:
-            end(process)
+            kill(process)
 
 
 @pytest.mark.timeout(4 * SECONDS)
