@@ -84,7 +84,6 @@ class Elements(HasFinal):
         return key_columns(len(self.keys) + 1)[-1]
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Emit the elements that changed, and remember the arrays."""
         (arrived,) = inputs
         trace = context.trace(self.traces[0].name)
         table = TableRows.of(trace, arrived)

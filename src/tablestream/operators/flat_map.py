@@ -57,7 +57,6 @@ class FlatMap(Operator):
         return (keyed_changes(self.keys, self.value),)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:  # noqa: ARG002
-        """Emit the elements."""
         (arrived,) = inputs
         unfolded = (
             arrived.drop(STEP)

@@ -92,7 +92,6 @@ class SequenceBy(Operator):
         )
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Emit the changes that win, and remember their sequences."""
         (arrived,) = inputs
         (spec,) = self.traces
         trace = context.trace(spec.name)

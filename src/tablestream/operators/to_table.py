@@ -66,7 +66,6 @@ class ToTable(Operator):
         return self.inputs
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Emit the records as changes."""
         (arrived,) = inputs
         needed = [name for name, can_be_null in zip_longest(self.keys, self.nullable) if not can_be_null]
         has_key = pl.all_horizontal(pl.lit(value=True), pl.col(needed).is_not_null())

@@ -93,7 +93,6 @@ class Upsert(Operator):
         return self.keep_old or self.whole_steps
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Emit the changes according to the rules above, and remember the last row of each key."""
         (arrived,) = inputs
         trace = context.trace(self.traces[0].name)
         table = TableRows.of(trace, arrived)

@@ -115,7 +115,6 @@ class VersionedTable(_OfVersions):
         return (pl.Schema({**self.inputs[0], LATEST: pl.Boolean()}),)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Write the changes in their order, and emit them."""
         (arrived,) = inputs
         bounds, context.observed = self._versions.bounds(arrived[TS], context.observed)
         in_time = arrived[TS] >= bounds
@@ -166,7 +165,6 @@ class VersionedUpsert(_OfVersions):
         return (pl.Schema({**self.inputs[0], **old}),)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Emit the changes according to the rules above, and remember the versions."""
         (arrived,) = inputs
         trace = context.trace(self.traces[0].name)
         versions = self._versions.opened(trace, arrived)

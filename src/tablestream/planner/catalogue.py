@@ -253,15 +253,7 @@ def encode(tables: StoredTables) -> str:
 
 
 def decode(text: str) -> StoredTables:
-    """Read the text that `encode` wrote.
-
-    Raises
-    ------
-    StateError
-        If another version of the library wrote it.
-    DamagedStateError
-        If `encode` did not write it.
-    """
+    """Read the text that `encode` wrote; raise `StateError` for that of another version."""
     try:
         document = json.loads(text)
         version = document["version"]

@@ -74,11 +74,6 @@ def lower(outputs: Sequence[Output], types: Types, options: PlanOptions) -> Phys
         Gives the Polars dtypes of columns.
     options
         Applies to the whole plan.
-
-    Raises
-    ------
-    PlanError
-        The plan is too deep.
     """
     with within_stack():
         plan = _lowered(outputs, types, options)
@@ -492,13 +487,7 @@ class _Finishing:
 
 
 def check_rounds(rounds: int) -> None:
-    """Refuse a plan with too many rounds.
-
-    Raises
-    ------
-    PlanError
-        It has more than `MOST_ROUNDS`.
-    """
+    """Refuse a plan with more than `MOST_ROUNDS` rounds."""
     if rounds > MOST_ROUNDS:
         raise PlanError(
             f"The plan has {rounds} rounds, one behind the other; at most {MOST_ROUNDS} are possible.",
@@ -509,13 +498,7 @@ def check_rounds(rounds: int) -> None:
 
 @contextmanager
 def within_stack() -> Iterator[None]:
-    """Refuse a plan that is too deep for Python's stack.
-
-    Raises
-    ------
-    PlanError
-        The stack was not enough.
-    """
+    """Refuse a plan that is too deep for Python's stack."""
     try:
         yield
     except RecursionError:

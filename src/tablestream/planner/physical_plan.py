@@ -284,13 +284,7 @@ class PhysicalPlan:
         return "\n".join([source.meaning for source in self.sources] + facts.splitlines())
 
     def check_same(self, stored: str) -> None:
-        """Compare the plan with the text of the one that made a checkpoint.
-
-        Raises
-        ------
-        PlanChangedError
-            It is another plan.
-        """
+        """Raise `PlanChangedError` unless the text of the plan that made a checkpoint is that of this one."""
         if not self.is_same(stored):
             raise plan_changed(stored, self.text)
 

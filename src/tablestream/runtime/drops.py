@@ -67,11 +67,6 @@ class Drops:
             Makes the text about one of them; called once per reason, if drops are told.
         where
             The user's line that built the operator.
-
-        Raises
-        ------
-        DroppedRecordError
-            Input is lost, and the query is to end then.
         """
         if not count:
             return

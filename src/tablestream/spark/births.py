@@ -28,13 +28,7 @@ _LIST = "tablestream/shards"
 
 
 def stored_births(spark: SparkSession, checkpoint: str, query_id: str) -> Births:
-    """Read the list of a query.
-
-    Raises
-    ------
-    DamagedStateError
-        An entry was altered.
-    """
+    """Read the list of a query; raise `DamagedStateError` if an entry was altered."""
     entries = documents(spark, checkpoint, f"{_LIST}/part-*")
     return Births.of((decode(entry["value"]) for entry in entries), query_id)
 
@@ -71,13 +65,7 @@ class ShardWatch:
         return places <= self._births.born.keys()
 
     def look(self, spark: SparkSession, number: int, query_id: str, ports: list[int]) -> None:
-        """Check the shards of a micro-batch that found no state, and store births.
-
-        Raises
-        ------
-        DamagedStateError
-            The whole state of a shard is gone.
-        """
+        """Check the shards of a micro-batch that found no state, raise if one had some before, and store births."""
         checkpoint, own = self.place.path, number - self.place.first
         if self._births is None:
             self._births = stored_births(spark, checkpoint, query_id)

@@ -154,13 +154,7 @@ def _read(blob: bytes | pa.Buffer, columns: Sequence[str] = ()) -> pa.Table:
 
 
 def decode_columns(blob: bytes | pa.Buffer, columns: Sequence[str]) -> pl.DataFrame:
-    """Read some columns of a blob's messages; the others are not decompressed.
-
-    Raises
-    ------
-    DamagedMessagesError
-        The blob was altered on the way.
-    """
+    """Read some columns of a blob's messages; the others are not decompressed."""
     return _frame([_read(blob, columns)]).select(columns)
 
 
@@ -173,11 +167,6 @@ def decode(blobs: Iterable[bytes | pa.Buffer], taken: Sequence[Bools] | None = N
         What `encode` wrote.
     taken
         Which messages of each blob to take; None: all.
-
-    Raises
-    ------
-    DamagedMessagesError
-        A blob was altered on the way.
     """
     alike: dict[tuple[bool, tuple[str, ...]], list[pa.Table]] = {}
     for number, blob in enumerate(blobs):

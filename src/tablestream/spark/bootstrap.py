@@ -57,13 +57,7 @@ _DUPLICATES_SHOWN = 3
 def written_once(
     spark: SparkSession, checkpoint: str, plan: PhysicalPlan, *, started: bool
 ) -> dict[Source, DataFrame]:
-    """Write the bootstraps of a plan into its checkpoint, unless a query was started there; read them as streams.
-
-    Raises
-    ------
-    ArgumentError
-        A bootstrap has several rows with one key, or too many rows in one partition.
-    """
+    """Write the bootstraps of a plan into its checkpoint, unless a query was started there; read them as streams."""
     if plan.bootstrapped:
         check_plain(checkpoint)
     streams = {}
@@ -84,13 +78,7 @@ def places(sources: Sequence[Source]) -> dict[Source, str]:
 
 
 def check_plain(checkpoint: str) -> None:
-    """Refuse a path in which Spark would not find rows that it reads as a stream.
-
-    Raises
-    ------
-    ArgumentError
-        It has signs of patterns.
-    """
+    """Refuse a path with signs of patterns: Spark would not find rows there that it reads as a stream."""
     if no_pattern(checkpoint) != checkpoint:
         raise ArgumentError(
             f"Spark would take the checkpoint's path {checkpoint} for a pattern, and not find the rows in it.",
@@ -100,13 +88,7 @@ def check_plain(checkpoint: str) -> None:
 
 
 def first_rows(plan: PhysicalPlan) -> dict[Source, DataFrame]:
-    """Return the bootstraps of a plan as batch frames, for a micro-batch without a checkpoint.
-
-    Raises
-    ------
-    ArgumentError
-        A bootstrap has several rows with one key.
-    """
+    """Return the bootstraps of a plan as batch frames, for a micro-batch without a checkpoint."""
     found = {}
     for source in plan.bootstrapped:
         bootstrap = bootstrap_of(source)
@@ -140,13 +122,7 @@ def _numbered(frame: DataFrame) -> DataFrame:
 
 
 def check_keys(spark: SparkSession, path: str, source: Source, bootstrap: Bootstrap) -> None:
-    """Refuse rows that were written if several have one key.
-
-    Raises
-    ------
-    ArgumentError
-        Some have.
-    """
+    """Refuse rows that were written if several have one key."""
     _check_keys(spark.read.schema(_schema(bootstrap.frame)).parquet(path), source)
 
 

@@ -68,15 +68,7 @@ class Reading:
 
 
 def laid_out(batch: object, log: Reading) -> DataFrame:
-    """Read a batch frame as a log is read.
-
-    Raises
-    ------
-    ArgumentError
-        It is no batch frame, or a column has another type than in the log.
-    PlanError
-        A column is missing.
-    """
+    """Read a batch frame as a log is read; refuse one that lacks columns, or has other types."""
     frame, wanted = _checked(batch, log), [*log.key, *log.value]
     found = _analysed(frame, log, wanted, _COLUMNS_HINT)
     sequence = [] if log.sequence is None else [log.sequence]

@@ -38,13 +38,7 @@ class CheckpointFiles:
 
     @classmethod
     def of(cls, place: Place) -> Self:
-        """Open a directory, which need not exist.
-
-        Raises
-        ------
-        ArgumentError
-            Arrow has no such file system.
-        """
+        """Open a directory, which need not exist; refuse one in a file system that Arrow does not have."""
         if place.local_path is not None:
             return cls(fs.LocalFileSystem(), place.local_path)
         try:

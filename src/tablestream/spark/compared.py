@@ -124,13 +124,7 @@ class KeySide:
 
 
 def common_key(left: KeySide, right: KeySide, *, at: Place) -> list[T.DataType]:
-    """Return the types in which two keys are compared.
-
-    Raises
-    ------
-    KeyMismatchError
-        The keys differ in length, or a part has no common type.
-    """
+    """Return the types in which two keys are compared; refuse keys that have none."""
     why, hint = ".", "Give on= the columns that hold the other table's key, as many as it has."
     if len(left.columns) == len(right.columns):
         common = [common_type(a, b) for (_, a), (_, b) in zip(left.columns, right.columns, strict=True)]

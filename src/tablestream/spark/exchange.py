@@ -113,15 +113,12 @@ class SparkExchange:
         return self.reporting
 
     def pack(self, frame: DataFrame, packer: Batches) -> DataFrame:
-        """See `Exchange`."""
         return frame.mapInArrow(by_batches(packer), blobs.SCHEMA)
 
     def union(self, streams: Sequence[DataFrame]) -> DataFrame:
-        """See `Exchange`."""
         return reduce(lambda one, other: one.unionByName(other), streams)
 
     def run_round(self, stream: DataFrame, work: Round, shards: int, rules: DropRules) -> DataFrame:
-        """See `Exchange`."""
         processor = RoundProcessor(RoundWorker(work, shards, self.settings, rules))
         _check_size(processor.size_bytes, work, stream.sparkSession)
         return stream.groupBy(blobs.SHARD).transformWithStateInPandas(
@@ -129,7 +126,6 @@ class SparkExchange:
         )
 
     def unpack(self, stream: DataFrame, unpacker: Batches, schema: T.StructType) -> DataFrame:
-        """See `Exchange`."""
         return stream.mapInArrow(by_batches(unpacker), schema)
 
     def finish(
@@ -141,7 +137,6 @@ class SparkExchange:
         *,
         in_place: bool,
     ) -> DataFrame:
-        """See `Exchange`."""
         for name, columns in observations().items():
             stream = stream.observe(name, *columns)
         kept = stream.where(F.col(blobs.PORT) != METRICS if self.reporting else F.col(blobs.PORT) >= 0)

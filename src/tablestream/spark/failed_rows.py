@@ -64,13 +64,7 @@ class FailedRows:
         return rows.select(said.alias(_SAID), *place)
 
     def handled(self, rows: pl.DataFrame, drops: Drops) -> Iterator[tuple[Port, pl.DataFrame]]:
-        """Count what `of` returned, and yield the messages about rows that are rejected, by port.
-
-        Raises
-        ------
-        ExpressionError
-            One of them ends the query.
-        """
+        """Count what `of` returned, and yield the messages about rejected rows, by port; raise in mode ``fail``."""
         found: dict[int, list[tuple[int, Mapping[str, Any]]]] = {}
         for at, text in enumerate(rows[_SAID]):
             for one in map(json.loads, text.split("\n")):
@@ -108,13 +102,7 @@ class FailedRecords:
         return pl.any_horizontal(pl.lit(value=False), *(failed if self.owner.mode == "reject" else []))
 
     def handled(self, frame: pl.DataFrame, drops: Drops, *, dropped: pl.Expr) -> pl.DataFrame:
-        """Count these records, and return those that are rejected and not `dropped`.
-
-        Raises
-        ------
-        ExpressionError
-            One of them ends the query.
-        """
+        """Count these records, and return those that are rejected and not `dropped`; raise in mode ``fail``."""
         what = pl.coalesce(name for name in SAYING if name in frame.columns)
         failing = frame.filter(what.is_not_null())
         owner = self.owner

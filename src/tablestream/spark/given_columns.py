@@ -34,11 +34,6 @@ def as_column(given: ColumnLike, columns: Iterable[str], shown: Iterable[str] | 
         The names of the existing columns.
     shown
         Those that an error names. Default: all.
-
-    Raises
-    ------
-    PlanError
-        The string is neither, or has several names.
     """
     if not isinstance(given, str):
         return checked_column(given)

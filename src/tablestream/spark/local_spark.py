@@ -56,13 +56,7 @@ class JavaError(TablestreamError):
 
 
 def check_java() -> int:
-    """Return the major version of the Java that Spark will use.
-
-    Raises
-    ------
-    JavaError
-        There is none, it is older than 17, or it lacks a module that Spark needs.
-    """
+    """Return the major version of the Java that Spark will use; raise `JavaError` if Spark cannot use it."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():

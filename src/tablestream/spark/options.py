@@ -41,13 +41,7 @@ def output_of(
     latest_only: bool = False,
     numbered: bool = False,
 ) -> Output:
-    """Return an output of a plan, from the words of `Table.changes`.
-
-    Raises
-    ------
-    ArgumentError
-        An option is unknown.
-    """
+    """Return an output of a plan, from the words of `Table.changes`."""
     before = flag(before, "before")  # one of NumPy becomes Python's
     check_known("emit", emit, ("every", "final"))
     check_known("tombstones", tombstones, ("all", "minimal"))
@@ -62,13 +56,7 @@ def plan_options(
     align: Alignment = False,
     on_error: OnError = "fail",
 ) -> PlanOptions:
-    """Return the options of a plan, from the words of `Table.changes`.
-
-    Raises
-    ------
-    ArgumentError
-        An option is unknown.
-    """
+    """Return the options of a plan, from the words of `Table.changes`."""
     check_known("compat", compat, (None, "kafka-streams"))
     return PlanOptions(compat is not None, _shards(shards), _align(align), _on_error(on_error))
 

@@ -28,13 +28,7 @@ if TYPE_CHECKING:
 
 
 def check_outputs(names: Sequence[str], sinks: Iterable[Sink]) -> None:
-    """Refuse outputs that would overwrite each other.
-
-    Raises
-    ------
-    ArgumentError
-        When two share a name or a target (by which a replay is recognised). They may share the console.
-    """
+    """Refuse outputs that share a name or a target, by which a replay is recognised. They may share the console."""
     targets = [sink.target for sink in sinks if not isinstance(sink, SharedSink)]
     for what, values, keys in (("name", names, names), ("target", targets, list(map(_place, targets)))):
         twice = sorted({value for value, key in zip(values, keys, strict=True) if keys.count(key) > 1})
@@ -47,13 +41,7 @@ def check_outputs(names: Sequence[str], sinks: Iterable[Sink]) -> None:
 
 
 def check_identities(sinks: Iterable[Sink]) -> None:
-    """Refuse two outputs into one target, under whichever names.
-
-    Raises
-    ------
-    ArgumentError
-        When two have the same target.
-    """
+    """Refuse two outputs into one target, under whichever names."""
     found: dict[str, str] = {}
     for sink in sinks:
         if isinstance(sink, NamedSink):
@@ -136,7 +124,8 @@ def write_outputs(
         Returns one output's changes, from the frame and the number of the output. Must keep partitions and their
         order: no shuffle.
     watch
-        Looks at the shards of the micro-batch, if it has any.
+        Looks at the shards of the micro-batch, if it has any; raises, before any sink is written, if the state of
+        one is gone.
     hear
         Called with the number of the micro-batch and what was dropped, before any sink is written; not with a sink
         that gets the rows while they are computed.
@@ -146,11 +135,6 @@ def write_outputs(
         The outputs that the workers write. They are committed in the order of all outputs.
     evolving
         If the query evolves, the moment as the target of each output sees it.
-
-    Raises
-    ------
-    DamagedStateError
-        The whole state of a shard is gone. No sink was written.
 
     Notes
     -----

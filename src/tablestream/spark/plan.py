@@ -82,12 +82,8 @@ def _check_bootstraps(plan: PhysicalPlan) -> None:
 def lowered(outputs: Sequence[Output], options: PlanOptions) -> PhysicalPlan:
     """Lower the outputs of some tables to one physical plan.
 
-    Raises
-    ------
-    MixedPlanError
-        Some sources have an ``order_by`` and others have none, or one of another type.
-    ArgumentError
-        The plan uses the wall clock, and its ``order_by`` is not a bigint. Or `on_error` names no table of the plan.
+    It refuses sources with different orders, a wall clock with an order that is no bigint, and unknown names in
+    `on_error`.
     """
     sources = [node for node in ancestors(*(output.node for output in outputs)) if isinstance(node, Source)]
     orders = {source.ordered_by for source in sources}
@@ -143,13 +139,7 @@ def _check_alignable(sources: Sequence[Source]) -> None:
 
 
 def worker_settings() -> Settings:
-    """Where workers cache runs: a directory of this user, temporary unless the environment names one.
-
-    Raises
-    ------
-    ArgumentError
-        The size in the environment is not a number.
-    """
+    """Where workers cache runs: a directory of this user, temporary unless the environment names one."""
     directory = os.environ.get("TABLESTREAM_CACHE_DIR")
     if directory is None:
         directory = str(Path(tempfile.gettempdir()) / f"tablestream-{_user()}")
@@ -172,13 +162,7 @@ def _user() -> str:
 
 
 def drop_rules(on_drop: OnDrop = "warn", *, redact: bool = False) -> DropRules:
-    """What a query does about drops; ``TABLESTREAM_REDACT`` in the environment leaves data out of all messages.
-
-    Raises
-    ------
-    ArgumentError
-        An option is unknown.
-    """
+    """What a query does about drops; ``TABLESTREAM_REDACT`` in the environment leaves data out of all messages."""
     check_known("on_drop", on_drop, get_args(OnDrop))
     given = os.environ.get(REDACT, "no")
     check_known(REDACT, given, ("yes", "no"))

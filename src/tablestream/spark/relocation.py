@@ -86,13 +86,7 @@ def relocate_checkpoint(checkpoint: str | os.PathLike[str]) -> int:
 
 
 def check_place(spark: SparkSession, checkpoint: str) -> None:
-    """Raise if Spark would look for the schema of the state in another directory than the checkpoint.
-
-    Raises
-    ------
-    CheckpointMovedError
-        The checkpoint was moved or copied, and not relocated.
-    """
+    """Raise if Spark would look for the schema of the state elsewhere: the checkpoint was moved or copied."""
     for path in _stored_paths(spark, checkpoint):
         before = path.rpartition("/state/")[0]
         if not is_same_place(before, checkpoint):

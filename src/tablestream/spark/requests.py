@@ -48,13 +48,7 @@ def request(
     before: bool = False,
     tombstones: Tombstones = "all",
 ) -> OutputRequest:
-    """Describe an output. A sink that needs only final changes gets only those.
-
-    Raises
-    ------
-    ArgumentError
-        A sink that keeps one row per key would also get the late changes of a versioned table.
-    """
+    """Describe an output. A sink that needs only final changes gets only those."""
     if emit == "every" and sink.needs_final and history_of(node) is not None:
         raise ArgumentError(
             f"{sink.target} keeps one row per key, and any change of a versioned table may be late.",

@@ -216,11 +216,6 @@ class PackedInbox:
 
         Of many messages, only the places are in memory at once. A blob is opened once for its places, and then for
         each slice that it has messages of: of one or two where a source is in order, of all where times are at random.
-
-        Raises
-        ------
-        DamagedMessagesError
-            A blob was altered on the way.
         """
         if not work.can_be_sliced or self.rows <= self._slice_rows:
             yield {port: blobs.decode(self.packed.pop(port)) for port in list(self.packed)}

@@ -160,13 +160,7 @@ def missing_settings(spark: SparkSession, shards: int) -> dict[str, str]:
 
 
 def check_configured(spark: SparkSession, shards: int, rounds: int) -> None:
-    """Check the session of a query that the user starts.
-
-    Raises
-    ------
-    SessionSettingError
-        Its state store cannot keep the state.
-    """
+    """Refuse the session of a query that the user starts if its state store cannot keep the state."""
     if _lacks_store(spark):
         raise SessionSettingError(
             f"The session keeps streaming state in {spark.conf.get(STORE, None) or 'its default store'};"

@@ -60,11 +60,6 @@ def watched(given: SourceFrame, records: DataFrame, now: Column, mode: str, sour
         Rows of the user's frame, and when they arrive.
     mode
         ``fail``, ``null`` or ``reject``.
-
-    Raises
-    ------
-    PlanError
-        Records of a database's table are to be rejected.
     """
     if mode == "reject" and given.is_captured:
         raise PlanError(

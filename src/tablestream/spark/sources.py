@@ -208,16 +208,7 @@ class SourceSpec:
 def source_of_frame(df: DataFrame, said: SourceSpec) -> tuple[Source, Analysed | None]:
     """Check a user's words against the data frame, and compute the columns: the source, and what sequences its rows.
 
-    Raises
-    ------
-    ArgumentError
-        The frame is not streaming, the timestamp has another type, or a part of the key has no name.
-    UnsupportedTypeError
-        The type of a column is not supported, or not as a key.
-    ReservedNameError
-        A column has a reserved name.
-    ColumnCollisionError
-        Two columns of the frame, two parts of the key, or two columns of the value have the same name.
+    Its errors are those of `tablestream.table`.
     """
     if not df.isStreaming:
         raise said.at.error(

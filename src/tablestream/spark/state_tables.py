@@ -58,15 +58,7 @@ class StateSummary:
 def summary(
     spark: SparkSession, checkpoint: str | os.PathLike[str], batch_id: int | None = None
 ) -> StateSummary:
-    """List the tables in the state.
-
-    Raises
-    ------
-    StateError
-        The directory is not the checkpoint of such a query, has no state yet, or was written by another version.
-    CheckpointMovedError
-        The checkpoint was moved or copied.
-    """
+    """List the tables in the state. The errors about the checkpoint are those of `read_state`."""
     state = StoredState.current(spark, checkpoint, batch_id)
     stored = state.tables()
     heads = {

@@ -42,31 +42,24 @@ class SparkStore:
         return None if value is None else bytes(value[0])
 
     def write_manifest(self, data: bytes) -> None:
-        """See `StateStore`."""
         self._manifest.update((data,))
 
     def read_plan(self) -> str | None:
-        """See `StateStore`."""
         data = self.read_chunk(*PLAN) if self._runs.containsKey(PLAN) else None
         return None if data is None else data.decode(errors="replace")  # it is only shown
 
     def write_plan(self, text: str) -> None:
-        """See `StateStore`."""
         self.write_chunk(*PLAN, text.encode())
 
     def write_tables(self, text: str) -> None:
-        """See `StateStore`."""
         self.write_chunk(*TABLES, text.encode())
 
     def read_chunk(self, trace: int, run: int, chunk: int) -> bytes | None:
-        """See `StateStore`."""
         value = self._runs.getValue((trace, run, chunk))
         return None if value is None else bytes(value[0])
 
     def write_chunk(self, trace: int, run: int, chunk: int, data: bytes) -> None:
-        """See `StateStore`."""
         self._runs.updateValue((trace, run, chunk), (data,))
 
     def remove_chunk(self, trace: int, run: int, chunk: int) -> None:
-        """See `StateStore`."""
         self._runs.removeKey((trace, run, chunk))

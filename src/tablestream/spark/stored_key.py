@@ -56,13 +56,7 @@ class GivenKey:
 
     @classmethod
     def of(cls, table: str, columns: Fields, given: Any) -> GivenKey:
-        """Take a mapping as it is, and any other value as that of the only column.
-
-        Raises
-        ------
-        ArgumentError
-            The table's key has other columns.
-        """
+        """Take a mapping as it is, and any other value as that of the only column; refuse other columns."""
         names = [one.name for one in columns]
         if isinstance(given, GivenKey):
             key = given
@@ -80,13 +74,7 @@ class GivenKey:
         return key
 
     def literals(self, spark: SparkSession, fields: Sequence[T.StructField]) -> list[Column]:
-        """Return the values as Spark's literals in the types of the columns, in their order.
-
-        Raises
-        ------
-        ArgumentError
-            A value does not fit its column's type.
-        """
+        """Return the values as Spark's literals in the types of the columns, in order; refuse what does not fit."""
         if self.text is not None:
             row = F.from_json(F.lit(self.text), T.StructType([*fields]), json_read_options())
             found = [row[one.name] for one in fields]
@@ -98,13 +86,7 @@ class GivenKey:
 
 
 def literal(spark: SparkSession, value: Any, field: T.StructField) -> Column:
-    """Return a value of Python's in the type of a column; a float does not become an integer.
-
-    Raises
-    ------
-    ArgumentError
-        It does not fit.
-    """
+    """Return a value of Python's in the type of a column, or raise. A float does not become an integer."""
     kind = field.dataType
     if value is None:
         return F.lit(None).cast(kind)
@@ -180,13 +162,7 @@ class KeyRows:
 
     @classmethod
     def of(cls, state: StoredState, table: StoredTable, given: Any) -> KeyRows:
-        """Read a key as the user gives it.
-
-        Raises
-        ------
-        ArgumentError
-            It is no key of the table.
-        """
+        """Read a key as the user gives it."""
         fields = [T.StructField(one.name, spark_type(one)) for one in table.key]
         return cls.of_values(
             state, table, GivenKey.of(table.name, table.key, given).literals(state.spark, fields)
@@ -221,13 +197,7 @@ class KeyRows:
         return next(iter(found), None)
 
     def record_batches(self, shard: int, manifest: bytes, stored: StoredRows) -> list[pa.RecordBatch]:
-        """Return the rows whose key has the hash, from the chunks that can have them.
-
-        Raises
-        ------
-        DamagedStateError
-            A chunk is missing, or is not what was written.
-        """
+        """Return the rows whose key has the hash, from the chunks that can have them."""
         hashed, wanted = self.hashed, self._chunks(manifests.decode(manifest))
         place = F.concat_ws("/", "trace", "run", "chunk")
         frame = self.state.chunks(self.table.round).where(place.isin(wanted))

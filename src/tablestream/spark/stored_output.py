@@ -24,13 +24,7 @@ if TYPE_CHECKING:
 def stored_output(
     spark: SparkSession, checkpoint: str, plan: PhysicalPlan, node: Node, micro_batch: int
 ) -> DataFrame:
-    """Return the rows of a table after a micro-batch, as changes that insert them.
-
-    Raises
-    ------
-    TargetError
-        The state does not have them.
-    """
+    """Return the rows of a table after a micro-batch, as changes that insert them; `TargetError` if there are none."""
     name = named_as(node, plan.names)
     try:
         known = StoredState.of(spark, checkpoint, micro_batch).tables().by_name.get(name)

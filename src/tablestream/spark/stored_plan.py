@@ -28,17 +28,7 @@ _UTC = frozenset(
 
 
 def check_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> bool:
-    """Compare plan, place and session with those that the checkpoint was started with; False if it has none stored.
-
-    Raises
-    ------
-    PlanChangedError
-        It is another plan.
-    SessionSettingError
-        The session computes other values than those in the state.
-    CheckpointMovedError
-        The checkpoint was copied or moved.
-    """
+    """Refuse another plan, place or session than those that made the checkpoint; False if it has none stored."""
     stored = documents(spark, f"{checkpoint}/{PLAN_TEXT}", "part-*")
     if not stored:
         return False
@@ -50,13 +40,7 @@ def check_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> bool
 
 
 def check_settings(spark: SparkSession, checkpoint: str) -> None:
-    """Refuse a session in which expressions give other values than those in the state.
-
-    Raises
-    ------
-    SessionSettingError
-        It has another time zone, or another mode of casts.
-    """
+    """Refuse a session in which expressions give other values than those in the state."""
     for stored in documents(spark, f"{checkpoint}/{PLAN_TEXT}", "part-*"):
         # Older versions stored no settings.
         _check_evaluation(spark, json.loads(stored.get("session", "{}")))

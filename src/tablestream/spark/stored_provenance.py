@@ -32,13 +32,7 @@ def store_steps(
 
 
 def stored_steps(spark: SparkSession, checkpoint: str) -> Lineage:
-    """Read it.
-
-    Raises
-    ------
-    StateError
-        The checkpoint does not have it.
-    """
+    """Read it; raise `StateError` if the checkpoint does not have it."""
     text = first_line(spark, f"{checkpoint}/{_STEPS}", "part-*")
     found = None if text is None else steps.decode(text)
     if found is None:

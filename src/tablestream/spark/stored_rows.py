@@ -93,13 +93,7 @@ def shown(spark: SparkSession, table: StoredTable) -> list[Column]:
 
 
 def chosen(stored: StoredTables, name: str) -> StoredTable:
-    """Find a table by its name.
-
-    Raises
-    ------
-    ArgumentError
-        There is no such table; the message lists the existing ones.
-    """
+    """Find a table by its name; the error for an unknown one lists the others."""
     if name in stored.by_name:
         return stored.by_name[name]
     there = f"Tables that can be read: {', '.join(stored.by_name) or 'none'}."
@@ -113,15 +107,7 @@ def chosen(stored: StoredTables, name: str) -> StoredTable:
 
 
 def moment_of(spark: SparkSession, table: StoredTable, as_of: Any) -> int:
-    """Return a time in microseconds since 1970.
-
-    Raises
-    ------
-    NotVersionedError
-        The table has only the latest rows.
-    ArgumentError
-        It is not a time.
-    """
+    """Return a time in microseconds since 1970; refuse what is none, or a table without versions."""
     if table.history is None:
         raise NotVersionedError(
             f"as_of= asks for versions of '{table.name}', and the state has only the latest rows.",
@@ -145,14 +131,9 @@ def checked_time(spark: SparkSession, given: Any, argument: str) -> int:
 
 
 def check_history(spark: SparkSession, table: StoredTable, moment_us: int, heads: Iterable[bytes]) -> None:
-    """Refuse a time for which some shard may have removed versions.
+    """Refuse a time for which some shard may have removed versions; the message says when the history begins.
 
     `heads`: the manifests of the shards.
-
-    Raises
-    ------
-    ArgumentError
-        The message says when the history begins.
     """
     assert table.history is not None  # noqa: S101 - `moment_of` saw to it
     shards = [manifests.decode(head) for head in heads]

@@ -37,13 +37,7 @@ PLACE = {"trace": "int", "run": "bigint", "chunk": "int"}
 
 
 def query_of(spark: SparkSession, checkpoint: str) -> str:
-    """Return the id of the query whose checkpoint it is.
-
-    Raises
-    ------
-    StateError
-        It is none.
-    """
+    """Return the id of the query whose checkpoint it is; raise `StateError` if it is none."""
     metadata = documents(spark, checkpoint, "metadata")
     if not metadata:
         raise StateError(
@@ -79,13 +73,7 @@ class StoredState:
 
     @classmethod
     def of(cls, spark: SparkSession, checkpoint: str, wanted: int | None) -> StoredState:
-        """Find the rounds of a query, and check that the state after a micro-batch exists.
-
-        Raises
-        ------
-        StateError
-            It does not exist.
-        """
+        """Find the rounds of a query; raise `StateError` unless the state after a micro-batch exists."""
         query_id = query_of(spark, checkpoint)
         # The reader asks this coordinator for the places of state stores; without queries, nothing else starts it.
         _ = spark.streams.active
@@ -117,17 +105,7 @@ class StoredState:
     def current(
         cls, spark: SparkSession, checkpoint: str | os.PathLike[str], wanted: int | None
     ) -> StoredState:
-        """Find the state of the generation with which a query goes on, as `of` does.
-
-        Raises
-        ------
-        ArgumentError
-            The path is none.
-        CheckpointMovedError
-            The checkpoint was moved or copied.
-        StateError
-            The state does not exist.
-        """
+        """Find the state of a query's current generation, as `of` does; refuse a checkpoint that was moved."""
         path = current(spark, checked_path(checkpoint, "the checkpoint")).path
         check_place(spark, path)
         return cls.of(spark, path, wanted)
@@ -152,15 +130,7 @@ class StoredState:
         return rows.select(f"key.{blobs.SHARD}", *places, F.col("user_map_value.chunk").alias("data"))
 
     def tables(self) -> StoredTables:
-        """Return the list of tables in the state. Every shard of every round has the same list.
-
-        Raises
-        ------
-        StateError
-            There is no shard yet.
-        DamagedStateError
-            There is no shard any more.
-        """
+        """Return the list of tables in the state, which every shard of every round has; raise if there is no shard."""
         trace, run, chunk = TABLES
         for work in sorted(self.operators):
             here = (F.col("trace") == trace) & (F.col("run") == run) & (F.col("chunk") == chunk)
@@ -196,13 +166,7 @@ class StoredState:
 
 
 def store_of(batches: Iterable[pa.RecordBatch]) -> MemoryStore:
-    """Return the state of a shard from its manifest (the row without a trace) and its chunks.
-
-    Raises
-    ------
-    DamagedStateError
-        The manifest is missing.
-    """
+    """Return the state of a shard from its manifest (the row without a trace), which must be there, and its chunks."""
     store = MemoryStore()
     for batch in batches:
         columns = (batch[name].to_pylist() for name in (*PLACE, "data"))

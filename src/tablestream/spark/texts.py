@@ -19,14 +19,9 @@ MALFORMED = "__malformed"
 
 
 def checked_texts(table: pa.Table, operator: str = "") -> pa.Table:
-    """Return a table whose texts are UTF-8, also inside structs, arrays and maps.
+    """Return a table whose texts are UTF-8, also inside structs, arrays and maps; the error shows the bytes of others.
 
     A row that could not be read (`MALFORMED`) is dropped anyway: what its columns have is left out.
-
-    Raises
-    ------
-    MalformedRecordError
-        One is not; the message shows its bytes.
 
     Examples
     --------

@@ -50,19 +50,9 @@ _FLAT: dict[type[T.DataType], pa.DataType] = {
 
 
 def arrow_type(kind: T.DataType, column: str, *, at: Place = NOWHERE) -> pa.DataType:
-    """Return the Arrow type that carries a Spark type.
+    """Return the Arrow type that carries a Spark type, that of `column` for errors.
 
-    Parameters
-    ----------
-    kind
-        The Spark type.
-    column
-        The column's name, for the error.
-
-    Raises
-    ------
-    UnsupportedTypeError
-        If the type, or one inside it, cannot be carried unchanged, or a struct has two fields of one name.
+    It refuses a type that is not carried unchanged, also inside another one, and a struct with two fields of one name.
 
     Examples
     --------
@@ -105,15 +95,7 @@ def _check_field_names(kind: T.StructType, column: str, at: Place) -> None:
 def check_key_type(kind: T.DataType, column: str, *, at: Place = NOWHERE, role: str = "a key") -> None:
     """Refuse types that cannot be a key, or an order: maps, strings with a collation, and unsupported types.
 
-    Parameters
-    ----------
-    role
-        The use of the column, for the error.
-
-    Raises
-    ------
-    UnsupportedTypeError
-        With the column's name.
+    `role`: the use of the column, for the error.
     """
     arrow_type(kind, column, at=at)
     check_bytewise(kind, column, at=at, role=role)
@@ -135,15 +117,7 @@ def _check_no_map(kind: T.DataType, column: str, at: Place, role: str) -> None:
 def check_bytewise(kind: T.DataType, column: str, *, at: Place, role: str) -> None:
     """Refuse strings with a collation, also inside other types: values are compared by their bytes.
 
-    Parameters
-    ----------
-    role
-        What the values are compared for, such as ``a key``, for the error.
-
-    Raises
-    ------
-    UnsupportedTypeError
-        With the column's name.
+    `role`: what the values are compared for, such as ``a key``, for the error.
     """
     for name, part in parts(kind):
         check_bytewise(part, f"{column}.{name}", at=at, role=role)

@@ -48,7 +48,6 @@ class PlanWatch:
         return {name: node for node, name in self.plan.names.items()}
 
     def of(self, owner: Node | str) -> Watched:
-        """See `tablestream.spark.columns.Watch`."""
         # The views of merged streams are copies, which have no names of their own.
         name = owner if isinstance(owner, str) else self.plan.names.get(owner, owner.name)
         node = self._nodes.get(name)
@@ -57,7 +56,6 @@ class PlanWatch:
         return Watched(name, "" if node is None else node.where, mode, ports)
 
     def raising(self, owner: Watched, column: str, view: View, risks: Sequence[Risk]) -> str | None:
-        """See `tablestream.spark.columns.Watch`."""
         if self.place is None or owner.mode != "fail":
             return None
         message = SENTENCE.format(what="\0", key="\0", place="\0", row="\0").split("\0")
@@ -76,7 +74,6 @@ class PlanWatch:
         return literal(LEFT_OUT) if self.redact else data_sql(_json(columns))
 
     def refuse_python(self, rows: DataFrame, risks: Sequence[Risk], owner: Watched) -> None:
-        """See `tablestream.spark.columns.Watch`."""
         try:
             found = calls_python(rows.sparkSession.createDataFrame([], rows.schema), risks)
         except AnalysisException:  # of a hidden column, which only readers of files have
@@ -107,13 +104,7 @@ class PlanWatch:
 
 
 def usable(plan: PhysicalPlan, rows: DataFrame, *, redact: bool) -> PlanWatch | None:
-    """Return what watches a plan's expressions; None where Spark cannot say which fail, and all rows are to fail.
-
-    Raises
-    ------
-    PlanError
-        Rows are not to fail.
-    """
+    """Return what watches a plan's expressions; None where Spark cannot say which fail: then all rows have to fail."""
     if can_watch(rows.sparkSession):
         return PlanWatch(plan, redact=redact)
     on_error = plan.options.on_error

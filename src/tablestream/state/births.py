@@ -67,13 +67,7 @@ def encode(record: BirthRecord) -> str:
 
 
 def decode(text: str) -> BirthRecord:
-    """Read what `encode` wrote.
-
-    Raises
-    ------
-    DamagedStateError
-        The text is another one.
-    """
+    """Read what `encode` wrote; raise `DamagedStateError` for any other text."""
     content = unseal(text, _WHAT)
     if content == text:  # of older versions, which had no such list
         raise altered(_WHAT)
@@ -138,11 +132,6 @@ class Births:
             The micro-batch, and the shards that found no state in it.
         operators
             The names of each round's operators, for the error.
-
-        Raises
-        ------
-        DamagedStateError
-            The state of a shard is gone.
         """
         known = self.before(micro_batch)
         for one in new:

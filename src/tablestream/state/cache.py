@@ -70,7 +70,6 @@ class NoCache:
     """Keeps nothing: every chunk is decoded from the state of record each time."""
 
     def open(self, checksum: str, rebuild: Callable[[], pl.DataFrame]) -> pl.DataFrame:  # noqa: ARG002
-        """See `ChunkCache`."""
         return rebuild()
 
     def put(self, checksum: str, frame: pl.DataFrame) -> None:
@@ -102,7 +101,6 @@ class MemoryCache:
         return self._frames[checksum][0]
 
     def open(self, checksum: str, rebuild: Callable[[], pl.DataFrame]) -> pl.DataFrame:
-        """See `ChunkCache`."""
         frame = self.get(checksum)
         if frame is None:
             frame = rebuild()
@@ -110,7 +108,6 @@ class MemoryCache:
         return frame
 
     def put(self, checksum: str, frame: pl.DataFrame) -> None:
-        """See `ChunkCache`."""
         self.discard(checksum)
         self._frames[checksum] = frame, int(frame.estimated_size())
         self._size_bytes += self._frames[checksum][1]
@@ -118,7 +115,6 @@ class MemoryCache:
             self.discard(next(iter(self._frames)))
 
     def discard(self, checksum: str) -> None:
-        """See `ChunkCache`."""
         _, size_bytes = self._frames.pop(checksum, (None, 0))
         self._size_bytes -= size_bytes
 
@@ -182,7 +178,6 @@ class RunCache:
         self._scan()
 
     def open(self, checksum: str, rebuild: Callable[[], pl.DataFrame]) -> pl.DataFrame:
-        """See `ChunkCache`."""
         frame = self._find(checksum)
         if frame is None:
             frame = self._memory.get(checksum)
@@ -193,12 +188,10 @@ class RunCache:
         return frame
 
     def put(self, checksum: str, frame: pl.DataFrame) -> None:
-        """See `ChunkCache`."""
         if not self._write(checksum, frame):
             self._memory.put(checksum, frame)
 
     def discard(self, checksum: str) -> None:
-        """See `ChunkCache`."""
         self._memory.discard(checksum)
         self._forget(checksum)
         if self._opened is not None:

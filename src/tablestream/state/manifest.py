@@ -83,15 +83,7 @@ def _json(document: Mapping[str, Any]) -> bytes:
 
 
 def decode(data: bytes) -> Manifest:
-    """Decode what `encode` wrote.
-
-    Raises
-    ------
-    StateError
-        If another version of the library wrote it.
-    DamagedStateError
-        If it is not a manifest, or not what was written.
-    """
+    """Decode what `encode` wrote; raise `StateError` for another version's, `DamagedStateError` for anything else."""
     first, _, content = data.partition(b"\n")
     try:
         head = json.loads(first)

@@ -174,14 +174,9 @@ class RunStorage:
         self.use = RunUse()
 
     def read(self, run: RunInfo, index: int) -> pl.DataFrame:
-        """Read one chunk of a run, sorted by hash.
+        """Read one chunk of a run, sorted by hash; raise `DamagedStateError` if neither cache nor state has it whole.
 
         The frame may lie in a mapped file: gather from it at once, and do not keep it (see `compact`).
-
-        Raises
-        ------
-        DamagedStateError
-            If the chunk is not in the cache, and missing or damaged in the state of record.
         """
         chunk = run.chunks[index]
         fetches = self.use.fetches

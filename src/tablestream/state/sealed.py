@@ -24,14 +24,9 @@ def seal(text: str) -> str:
 
 
 def unseal(sealed: str, what: str) -> str:
-    """Return a text that `seal` returned.
+    """Return the text that `seal` sealed; raise `DamagedStateError` if it is another one.
 
     Older versions wrote texts without a checksum, as JSON: these are returned as they are.
-
-    Raises
-    ------
-    DamagedStateError
-        The text is not the one that was sealed.
     """
     if sealed.startswith(("[", "{")):
         return sealed

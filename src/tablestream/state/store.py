@@ -74,40 +74,32 @@ class MemoryStore:
         return twin
 
     def read_manifest(self) -> bytes | None:
-        """See `StateStore`."""
         return self._counted_read(self.manifest)
 
     def write_manifest(self, data: bytes) -> None:
-        """See `StateStore`."""
         self._count_write(len(data))
         self.manifest = data
 
     def read_plan(self) -> str | None:
-        """See `StateStore`."""
         self.reads += 1
         return self.plan
 
     def write_plan(self, text: str) -> None:
-        """See `StateStore`."""
         self._count_write(0)
         self.plan = text
 
     def write_tables(self, text: str) -> None:
-        """See `StateStore`."""
         self._count_write(0)
         self.tables = text
 
     def read_chunk(self, trace: int, run: int, chunk: int) -> bytes | None:
-        """See `StateStore`."""
         return self._counted_read(self.chunks.get((trace, run, chunk)))
 
     def write_chunk(self, trace: int, run: int, chunk: int, data: bytes) -> None:
-        """See `StateStore`."""
         self._count_write(len(data))
         self.chunks[trace, run, chunk] = data
 
     def remove_chunk(self, trace: int, run: int, chunk: int) -> None:
-        """See `StateStore`."""
         self.removals += 1
         self.chunks.pop((trace, run, chunk), None)
 

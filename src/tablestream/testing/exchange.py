@@ -131,11 +131,9 @@ class InProcess:
         return f"timestamp_micros({self.now_us}L)"
 
     def pack(self, frame: DataFrame, packer: Batches) -> list[pa.RecordBatch]:
-        """See `tablestream.spark.exchange.Exchange`."""
         return list(packer(frame.toArrow().to_batches()))
 
     def union(self, streams: Sequence[list[pa.RecordBatch]]) -> list[pa.RecordBatch]:
-        """See `tablestream.spark.exchange.Exchange`."""
         return [batch for stream in streams for batch in stream]
 
     def run_round(
@@ -163,7 +161,6 @@ class InProcess:
         ]
 
     def unpack(self, stream: list[pa.RecordBatch], unpacker: Batches, schema: T.StructType) -> DataFrame:
-        """See `tablestream.spark.exchange.Exchange`."""
         return frame_of(self.spark, unpacker(stream), schema)
 
     def finish(
@@ -175,7 +172,6 @@ class InProcess:
         *,
         in_place: bool,
     ) -> DataFrame:
-        """See `tablestream.spark.exchange.Exchange`."""
         table = pa.Table.from_batches(stream, _BLOBS)
         ports = table[blobs.PORT].to_numpy()
         counters = table.filter(pa.array(ports == METRICS))

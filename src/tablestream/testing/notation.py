@@ -29,11 +29,6 @@ _SEPARATOR = " | "
 def parsed(text: str) -> tuple[tuple[str, ...], list[Cells]]:
     r"""Read a text table: its columns, and its rows.
 
-    Raises
-    ------
-    ArgumentError
-        It has no header, or a row has another number of cells.
-
     Examples
     --------
     >>> parsed('id | name\n1 | null\n2 | "a | b"')

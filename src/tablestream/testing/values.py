@@ -49,13 +49,7 @@ def value_of(text: str, kind: T.DataType) -> Column:
 
 
 def named(given: GivenRows, columns: Sequence[str]) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    """Return rows as tuples, and the columns that they have; tuples have all of `columns`.
-
-    Raises
-    ------
-    ArgumentError
-        The text cannot be read, or a tuple has another length.
-    """
+    """Return rows as tuples, and the columns that they have; tuples have all of `columns`."""
     if isinstance(given, str):
         names, cells = parsed(given)
         return names, list(cells)
@@ -79,11 +73,6 @@ def typed(
     """Return rows with the columns and types of a schema; columns that are not given are null.
 
     Texts in a column of another type are cast by Spark.
-
-    Raises
-    ------
-    ArgumentError
-        A column does not exist, or a value does not fit its type.
     """
     kinds = _kinds(spark, schema, names)
     texts = [_are_texts([row[at] for row in rows], kind) for at, kind in enumerate(kinds)]

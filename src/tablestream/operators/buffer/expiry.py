@@ -145,7 +145,6 @@ class Expiry(Operator):
         return ReleaseRule(self.keep_us + 1, self.wall_clock_us)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Pass on the changes, forget the rows that are too old then, and remember the others."""
         (arrived,) = inputs
         now = pl.lit(0 if context.clock is None else context.clock.now_us, pl.Int64)
         dated = pl.when(LIVE).then(_BY if self.by_column else TS).fill_null(END)

@@ -87,7 +87,6 @@ class Reorder(Operator):
         return (by_time(WAITING, 0, TS, columns, [ARRIVAL], ARRIVAL),)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Hold the changes, emit those that are due, and remember the others."""
         (spec,), rule = self.traces, ReleaseRule(self.bound_us, late=LATE)
         new = numbered(inputs[0].with_columns(pl.col(LIVE).alias(EXISTS)), list(spec.schema), context)
         waiting = Waiting(rule, context, rule.due(context, new[TS]).sort(ARRIVAL), new, TS, list(self.keys))

@@ -143,7 +143,6 @@ class Suppress(Operator):
         return Upsert(self.keys, self.value, minimal=True)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Hold the changes, emit those that have waited long enough, and remember the rest."""
         arrived = self._changes(inputs[0], context) if self.minimal else inputs[0]
         now = pl.lit(0 if context.clock is None else context.clock.now_us, pl.Int64)
         new = arrived.rename({LIVE: EXISTS}).with_columns(pl.col(TS).alias(SINCE), now.alias(ARRIVED))

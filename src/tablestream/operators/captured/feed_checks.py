@@ -53,11 +53,6 @@ def check_preimages(changes: pl.DataFrame, columns: Sequence[str], trace: Trace)
         The names of the value's columns.
     trace
         The rows of the table.
-
-    Raises
-    ------
-    CaptureError
-        A preimage is not the row of the table.
     """
     is_preimage = changes.select((_OP == PREIMAGE).fill_null(value=False)).to_series()
     if not is_preimage.any():
@@ -82,7 +77,7 @@ def check_preimages(changes: pl.DataFrame, columns: Sequence[str], trace: Trace)
 
 
 def check_unique(changes: pl.DataFrame, trace: Trace) -> None:
-    """Look for a key with several rows.
+    """Raise if a key has several rows.
 
     Parameters
     ----------
@@ -90,11 +85,6 @@ def check_unique(changes: pl.DataFrame, trace: Trace) -> None:
         ``_seq``, ``_kh``, key, ``_capture``; of a feed.
     trace
         The rows of the table.
-
-    Raises
-    ------
-    CaptureError
-        A key has several rows.
     """
     keys = trace.spec.key
     versions = changes.group_by(KEY_HASH, *keys, _POSITION.alias(AT)).agg(

@@ -262,7 +262,6 @@ class HeldChanges(Operator):
         )
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Let changes wait for their transactions, and emit those that are released."""
         changes, controls, releases = inputs
         arrived = self._with_transactions(self._arrived(changes, controls, context), context)
         at_once = arrived.filter(pl.col(TRANSACTION).is_null())

@@ -143,7 +143,6 @@ class AsOfJoin(Operator):
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """The times, counters and index starts that the operator keeps."""
         buffered = () if self.grace_us is None else (BUFFERED, ARRIVALS, WAITING, BY_ARRIVAL)
         return (OBSERVED, *buffered, *((NEWEST, ARRIVALS) if self.corrections else ()))
 

@@ -172,7 +172,6 @@ class ForeignKeySubscribe(HasFinal):
         return (NULL_FOREIGN_KEY,) if self.rejects else ()
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Send messages for the micro-batch's changes to the foreign keys concerned."""
         (arrived,) = inputs
         trace = context.trace(self._trace.name)
         table = TableRows.of(trace, arrived[[SEQ, *trace.spec.schema]])

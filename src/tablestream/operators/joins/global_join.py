@@ -69,7 +69,6 @@ class GlobalJoin(HasFinal):
         return (*self.subscribe.reasons, *self.answer.reasons)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Process left and right changes."""
         left, right = inputs
         subscribe, answer = (replace(half, final=self.final) for half in (self.subscribe, self.answer))
         sent: list[pl.DataFrame] = []

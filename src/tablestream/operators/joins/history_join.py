@@ -105,11 +105,9 @@ class HistoryJoin(Operator):
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """The times that the operator keeps."""
         return self._result.marks
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Write the versions of both sides, and emit how the result changes."""
         changes = changes_in_time(inputs, self._sides[0], context)
         keys = [frame.select(KEY_HASH, *self.keys) for frame in inputs]
         sides = [

@@ -100,7 +100,6 @@ class HistorySubscribe(Operator):
         return (EXPIRED,) if self.keep_left else (EXPIRED, NULL_FOREIGN_KEY)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Write the versions, and send how their subscriptions change."""
         (arrived,) = inputs
         in_time = changes_in_time(inputs, self._versions, context)
         changes = arrived[in_time[POSITION]].with_columns(in_time[BOUND])

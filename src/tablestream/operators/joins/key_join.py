@@ -130,7 +130,6 @@ class KeyJoin(CanBeThin):
         )
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Emit what each step of the micro-batch changes, and remember the last row of each key."""
         traces = [context.trace(spec.name) for spec in self.traces]
         tables, _ = table_rows(list(zip(traces, inputs, strict=True)))
         events = _Events.of_tables(tables, self._nulls_apart(tables)).without_idle_tombstones(self.minimal)

@@ -94,7 +94,6 @@ class PairSubscribe(ForeignKeySubscribe):
         return (pl.Schema({**super().outputs[TO_RIGHT], **named}),)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Send messages for the micro-batch's changes to the join values concerned."""
         for sent in super().run(inputs, context):
             yield Emission(TO_RIGHT, self._with_targets(sent.rows) if self.tells_target else sent.rows)
 
@@ -176,7 +175,6 @@ class ManyToMany(Operator):
         )
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Emit the pairs that the messages write or take away, and remember the rows of both sides."""
         traces = [context.trace(spec.name) for spec in self.traces]
         columns = [FOREIGN_HASH, *self.join_keys]
         # What a side has in the state matters where the other side changes.

@@ -100,7 +100,6 @@ class ResultHistory(Operator):
         return (self._versions.trace,)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Emit what the pieces change, and remember what was emitted."""
         (pieces,) = inputs
         yield Emission(0, self.shown(pieces, context))
 

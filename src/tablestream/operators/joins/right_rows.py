@@ -66,7 +66,6 @@ class RightRows(Operator):
         return self.join.rejects
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Run the half, and remove the left row from its answers."""
         columns = (PARENT, NUMBER, KEY_HASH, *self.keys, TS)
         for emission in self.join.run(inputs, context):
             if emission.output != self.output:

@@ -95,7 +95,6 @@ class StreamTableJoin(Operator):
         return (self._table,)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Join the records of the micro-batch, and remember the table."""
         arrived, changes = inputs
         records = joinable(arrived, context, keep_left=self.keep_left)
         trace = context.trace(self._table.name)

@@ -71,7 +71,6 @@ class OneByOne(Function):
         return Totals(column_of(results, self.result), [column_of([one.stored() for one in groups], kept)])
 
     def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:  # noqa: ARG002
-        """Return the results for what was remembered."""
         return column_of([self.began(stored).result() for stored in cells(base[0])], self.result)
 
 

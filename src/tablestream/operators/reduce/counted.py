@@ -135,7 +135,6 @@ class CountDistinct(OfCounts):
         shown: Ints,
         trace: Callable[[str], Trace],  # noqa: ARG002
     ) -> tuple[pl.Series, dict[str, pl.Series]]:
-        """Count the values that come and go."""
         changes = np.zeros(len(events), dtype=np.int64)
         comes, goes = (moved.before == 0) & (moved.after == 1), (moved.before == 1) & (moved.after == 0)
         np.add.at(changes, moved.at, comes.astype(np.int64) - goes)
@@ -144,7 +143,6 @@ class CountDistinct(OfCounts):
         return result, {self._total: state}
 
     def recalled(self, groups: pl.DataFrame, trace: Callable[[str], Trace]) -> pl.Series:  # noqa: ARG002
-        """Return the remembered counts."""
         return groups[self._total]
 
 

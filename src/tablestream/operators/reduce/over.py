@@ -62,7 +62,6 @@ class Partition(Regroup):
         return (pl.Schema({**super().outputs[0], MOVES: pl.Boolean()}),)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Send each change to the row's old and new partition."""
         for sent in super().run(inputs, context):
             again = pl.col(PARENT).eq_missing(pl.col(PARENT).shift(-1)) & (pl.col(NUMBER) == 0)
             yield Emission(0, sent.rows.with_columns(again.alias(MOVES)))

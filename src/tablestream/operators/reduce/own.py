@@ -94,7 +94,6 @@ class Subtracting(_Own, Function):
         return {"state": self.kept, "shown": self.into}
 
     def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
-        """Take back and add values, one by one."""
         called, needed = _Called(self, events), set(np.union1d(shown, events.last).tolist())
         known, existed = cells(base[0]), events.existed.tolist()
         states: list[Any] = []
@@ -116,7 +115,6 @@ class Subtracting(_Own, Function):
         return Totals(result, [column_of(states, self.kept), last])
 
     def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:  # noqa: ARG002
-        """Return the remembered results."""
         return base[1]
 
 
@@ -129,7 +127,6 @@ class Anew(_Own, OfCounts):
         return {f"own_{self.name}": self.into}
 
     def traces(self, group_keys: pl.Schema) -> tuple[TraceSpec, ...]:
-        """The values of each group."""
         return (values_trace(values_name(self.column), group_keys, self.of),)
 
     def run(
@@ -164,7 +161,6 @@ class Anew(_Own, OfCounts):
         return found
 
     def recalled(self, groups: pl.DataFrame, trace: Callable[[str], Trace]) -> pl.Series:  # noqa: ARG002
-        """Return the remembered results."""
         return groups[f"own_{self.name}"]
 
 

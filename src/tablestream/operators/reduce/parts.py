@@ -156,7 +156,6 @@ class OneResult(OfGroups):
     keeps_shard = True
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Apply the messages, emit the result of each turn, and remember it."""
         (arrived,) = inputs
         events = self._events(arrived, context)
         parts = self._parts(events, self._largest(events), context)

@@ -122,14 +122,12 @@ class OfRankedCounts(OfCounts):
         return f"{self.word}_{what}"
 
     def traces(self, group_keys: pl.Schema) -> tuple[TraceSpec, ...]:
-        """The values of each group, and its heads."""
         names = values_name(self.column), f"heads of {self.word}"
         return tuple(values_trace(name, group_keys, self.of) for name in names)
 
     def run(
         self, events: GroupEvents, moved: Moved, shown: Ints, trace: Callable[[str], Trace]
     ) -> tuple[pl.Series, dict[str, pl.Series]]:
-        """Pick a value at each message that emits."""
         every, heads = trace(values_name(self.column)), trace(f"heads of {self.word}")
         with_heads = bools(events.groups[self.named("has_heads")].fill_null(value=False))
         picking = _Picking(self, events, moved, shown)
@@ -139,7 +137,6 @@ class OfRankedCounts(OfCounts):
         return results, picking.remember(heads, with_heads & ~short)
 
     def recalled(self, groups: pl.DataFrame, trace: Callable[[str], Trace]) -> pl.Series:  # noqa: ARG002
-        """Return what was picked last."""
         return groups[self.named("shown")]
 
 
@@ -317,11 +314,9 @@ class Mode(OfRankedCounts):
         return f"mode_{self.column}"
 
     def picker(self, counts: dict[Any, int], bound: Mapping[str, Any] | None) -> Picker:
-        """Begin with values."""
         return _MostFrequent(counts, bound or {})
 
     def cell(self, picked: Any, cell_of: Callable[[Any], Any]) -> Any:
-        """Return the value."""
         return cell_of(picked)
 
 
@@ -387,7 +382,6 @@ class Percentile(OfRankedCounts):
         return f"percentile_{self.share}_{self.column}"
 
     def picker(self, counts: dict[Any, int], bound: Mapping[str, Any] | None) -> Picker:
-        """Begin with values."""
         return _Middle(counts, bound, self.share)
 
     def cell(self, picked: Any, cell_of: Callable[[Any], Any]) -> Any:

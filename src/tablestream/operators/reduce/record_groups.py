@@ -74,7 +74,6 @@ class RecordGroups(CanBeThin):
         return self.groups.traces
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Send each record to its group."""
         (arrived,) = inputs
         grouped = pl.col(FOREIGN_HASH).is_not_null() & pl.col(LIVE)
         records = arrived.filter(grouped)

@@ -95,7 +95,6 @@ class Regroup(Operator):
         return (TraceSpec(name="grouped rows", number=0, hash=KEY_HASH, key=tuple(self.keys), schema=schema),)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Send each change to the row's old and new group."""
         (arrived,) = inputs
         trace = context.trace(self.traces[0].name)
         table = TableRows.of(trace, arrived.select(SEQ, STEP, TS, *trace.spec.schema))

@@ -69,7 +69,6 @@ class Variance(Function):
         return {"count": pl.Int64(), "total": pl.Binary(), "squares": pl.Binary(), "not_finite": pl.Int64()}
 
     def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
-        """Add up values and squares."""
         counts, strange = (
             events.running(change, ints(known.fill_null(0)))
             for change, known in ((present(events, self.column), base[0]), (self._strange(events), base[3]))
@@ -86,7 +85,6 @@ class Variance(Function):
         return Totals(self._results(*columns, zeros=zeros), [numbers[0], *whole, numbers[1]])
 
     def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:  # noqa: ARG002
-        """Return the remembered variances."""
         return self._results(ints(base[0]), _known(base[1]), _known(base[2]), ints(base[3]))
 
     def _strange(self, events: GroupEvents) -> Ints:
@@ -130,7 +128,6 @@ class AllOrAny(Function):
         return {"count": pl.Int64(), "true": pl.Int64()}
 
     def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
-        """Count."""
         changes = present(events, self.column), moves(events, self.column, lambda values: values)
         counts = [
             events.running(change, ints(known.fill_null(0)))
@@ -140,7 +137,6 @@ class AllOrAny(Function):
         return Totals(self._results(*(one[shown] for one in counts)), state)
 
     def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:  # noqa: ARG002
-        """Return the remembered results."""
         return self._results(*map(ints, base))
 
     def _results(self, counts: Ints, true: Ints) -> pl.Series:

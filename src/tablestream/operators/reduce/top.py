@@ -107,7 +107,6 @@ class Top(OfGroups):
         return GroupRows(self.keys, self.group_keys, self.value, (self.order,), min(self.n, _MOST_ROWS))
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        """Apply the messages, emit the ranks that each turn changes, and remember the rows."""
         (arrived,) = inputs
         events = self._events(arrived, context)
         rows = events.remembered(ROWS)

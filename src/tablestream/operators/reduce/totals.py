@@ -112,7 +112,6 @@ class Count(Function):
         return {} if self.column is None else {"count": pl.Int64()}
 
     def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
-        """Count."""
         if self.column is None:
             return Totals(pl.Series(events.rows[shown], dtype=pl.Int64), [])
         counts = events.running(present(events, self.column), ints(base[0].fill_null(0)))
@@ -121,7 +120,6 @@ class Count(Function):
         )
 
     def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:
-        """Return the counts."""
         return rows if self.column is None else base[0]
 
 
@@ -174,7 +172,6 @@ class Sum(Function):
         return self.of.is_integer() or isinstance(self.of, pl.Duration)
 
     def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
-        """Add up."""
         counts = events.running(present(events, self.column), ints(base[0].fill_null(0)))
         limbs = self._limbs(events, base[1]) if self.of.is_float() else None
         if limbs is not None:
@@ -191,7 +188,6 @@ class Sum(Function):
         return Totals(_with_specials(values, [special[shown] for special in specials]), state)
 
     def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:  # noqa: ARG002
-        """Return the sums or averages."""
         values = self._values(self._known(base[1]), ints(base[0]))
         return _with_specials(self._results(values), [ints(special) for special in base[2:]])
 

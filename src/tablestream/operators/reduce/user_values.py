@@ -72,13 +72,10 @@ def type_name(kind: pl.DataType) -> str:
 def reader(kind: pl.DataType, column: str) -> Convert | None:
     """Return the conversion from a column's cells to what users see; None if cells need no conversion.
 
+    The conversion raises `FunctionValueError` for a date that Python cannot represent.
+
     Lists and dictionaries are new objects, so a function may change them. A map whose keys Python cannot hash is a list
     of pairs.
-
-    Raises
-    ------
-    FunctionValueError
-        (The conversion.) Python cannot represent the date.
     """
     if isinstance(kind, pl.Datetime):
         return _reading(kind, column, _moment if kind.time_zone is not None else _local_time)
@@ -139,7 +136,7 @@ def _local_time(time_us: int) -> datetime:
 
 
 def writer(kind: pl.DataType, column: str, none: str = IS_NULL) -> Convert:
-    """Return the conversion from what a function returned for a column to a cell.
+    """Return the conversion from what a function returned for a column to a cell; it raises for what does not fit.
 
     Parameters
     ----------
@@ -147,11 +144,6 @@ def writer(kind: pl.DataType, column: str, none: str = IS_NULL) -> Convert:
         The column's type and name.
     none
         What None means there, for the hint.
-
-    Raises
-    ------
-    FunctionValueError
-        (The conversion.) The value does not fit.
     """
     convert, wanted = _conversion(kind, column)
 
