@@ -156,7 +156,7 @@ def opened(hops: int | None = None) -> Opened:
     names = ["_".join(filter(None, (name, part))) for name, part, _ in columns]
     schema = pa.schema(list(zip(names, (kind for *_, kind in columns), strict=True)))
     taken = tuple((name, part) for name, part, _ in columns)
-    return Opened(_RESULT.number, taken, schema.serialize().to_pybytes())
+    return Opened(_RESULT.number, taken, schema)
 
 
 def _order_type() -> pa.DataType:

@@ -10,7 +10,7 @@ from tablestream.spark import blobs, unpacking
 from tablestream.spark.unpacking import ChangeUnpacker, Opened
 
 SCHEMA = pa.schema([("__p3__k0", pa.int64()), ("__p3_v", pa.bool_()), ("__p3_v_c0", pa.string())])
-OPENED = Opened(3, (("_k0", None), ("v", ""), ("v", "c0")), SCHEMA.serialize().to_pybytes())
+OPENED = Opened(3, (("_k0", None), ("v", ""), ("v", "c0")), SCHEMA)
 
 
 def messages(first: int, rows: int) -> pl.DataFrame:

@@ -33,15 +33,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tablestream.operators.operator import (
-    PARENT,
-    Context,
-    Emission,
-    Filled,
-    Operator,
-    keyed_changes,
-    keyed_rows,
-)
+from tablestream.operators.operator import PARENT, Context, Emission, Filled, OfTable, keyed_rows
 from tablestream.operators.reasons import REPEATED, RESUMED
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, last_by, number_keys
 from tablestream.state.trace import TraceSpec
@@ -71,15 +63,8 @@ MOST_SPANS = 1_000
 
 
 @dataclass(frozen=True)
-class Deduplicate(Operator):
+class Deduplicate(OfTable):
     """Drop repeated records.
-
-    Parameters
-    ----------
-    keys
-        The key columns and their dtypes; none for a stream without a key.
-    value
-        The dtype of the value.
 
     Notes
     -----
@@ -88,18 +73,11 @@ class Deduplicate(Operator):
     ``_live``, ``v``. Cost: the records, and what is remembered of their writers.
     """
 
-    keys: pl.Schema
-    value: pl.DataType
-
     reasons = (REPEATED, RESUMED)
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         return (keyed_rows(self.keys, {"v": self.value, **_WRITTEN}),)
-
-    @property
-    def outputs(self) -> tuple[pl.Schema, ...]:
-        return (keyed_changes(self.keys, self.value),)
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:

@@ -262,6 +262,28 @@ class Operator(ABC):
 
 
 @dataclass(frozen=True)
+class OfTable(Operator):
+    """An operator of one table or stream, whose changes or records it reads and emits.
+
+    Parameters
+    ----------
+    keys, value
+        The key columns and their dtypes, and the dtype of the value.
+    """
+
+    keys: pl.Schema
+    value: pl.DataType
+
+    @property
+    def inputs(self) -> tuple[pl.Schema, ...]:
+        return (keyed_changes(self.keys, self.value),)
+
+    @property
+    def outputs(self) -> tuple[pl.Schema, ...]:
+        return (keyed_changes(self.keys, self.value),)
+
+
+@dataclass(frozen=True)
 class HasFinal(Operator):
     """An operator that can emit only the last change per key and micro-batch.
 

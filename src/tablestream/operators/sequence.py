@@ -27,15 +27,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from tablestream.operators.events import ints, touched_keys
-from tablestream.operators.operator import (
-    PARENT,
-    Context,
-    Emission,
-    Filled,
-    Operator,
-    keyed_changes,
-    keyed_rows,
-)
+from tablestream.operators.operator import PARENT, Context, Emission, Filled, OfTable, keyed_rows
 from tablestream.operators.reasons import NULL_SEQUENCE, SUPERSEDED
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
 from tablestream.state.positions import gather
@@ -46,15 +38,13 @@ _NONE, _LOST = -1, -2
 
 
 @dataclass(frozen=True)
-class SequenceBy(Operator):
+class SequenceBy(OfTable):
     """Emit changes whose sequence is not below that of their row.
 
     Parameters
     ----------
-    keys
-        The key columns and their dtypes.
-    value, sequence
-        The dtypes of the value and of the sequence.
+    sequence
+        The dtype of the sequence.
     retention_us
         How long the sequence of a tombstone is remembered, in microseconds; None: forever.
 
@@ -63,8 +53,6 @@ class SequenceBy(Operator):
     Input: ``_kh``, key, ``_ts``, ``_live``, ``_sq``, ``v``. Output 0: the same without ``_sq``.
     """
 
-    keys: pl.Schema
-    value: pl.DataType
     sequence: pl.DataType
     retention_us: int | None
 
@@ -76,10 +64,6 @@ class SequenceBy(Operator):
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         return (keyed_rows(self.keys, {SEQUENCE: Filled(self.sequence, "__sequence"), "v": self.value}),)
-
-    @property
-    def outputs(self) -> tuple[pl.Schema, ...]:
-        return (keyed_changes(self.keys, self.value),)
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:

@@ -22,21 +22,17 @@ from itertools import zip_longest
 
 import polars as pl
 
-from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_changes
+from tablestream.operators.operator import PARENT, Context, Emission, OfTable
 from tablestream.operators.reasons import NULL_KEY
 from tablestream.state.changes import SEQ, STEP
 
 
 @dataclass(frozen=True)
-class ToTable(Operator):
+class ToTable(OfTable):
     """Read records as upserts and tombstones; stateless.
 
     Parameters
     ----------
-    keys
-        The key columns and their dtypes.
-    value
-        The dtype of the value.
     atomic
         Whether a step emits once per key.
     nullable
@@ -47,8 +43,6 @@ class ToTable(Operator):
     Input and output 0: ``_kh``, key, ``_ts``, ``_live``, ``v``.
     """
 
-    keys: pl.Schema
-    value: pl.DataType
     atomic: bool = True
     nullable: tuple[bool, ...] = ()
 
@@ -56,14 +50,6 @@ class ToTable(Operator):
     reasons = (NULL_KEY,)
     rejects = True
     keeps_shard = True
-
-    @property
-    def inputs(self) -> tuple[pl.Schema, ...]:
-        return (keyed_changes(self.keys, self.value),)
-
-    @property
-    def outputs(self) -> tuple[pl.Schema, ...]:
-        return self.inputs
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         (arrived,) = inputs

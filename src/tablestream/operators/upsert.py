@@ -22,7 +22,7 @@ import polars as pl
 
 from tablestream.operators.arrangement import Deltas, TableRows, Turn
 from tablestream.operators.events import repeats
-from tablestream.operators.operator import PARENT, Context, Emission, Operator, rows_trace
+from tablestream.operators.operator import PARENT, Context, Emission, OfTable, rows_trace
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, TS
 from tablestream.state.positions import gather
 from tablestream.state.trace import TraceSpec
@@ -31,15 +31,11 @@ OLD = "old"
 
 
 @dataclass(frozen=True)
-class Upsert(Operator):
+class Upsert(OfTable):
     """Remember a table by its key.
 
     Parameters
     ----------
-    keys
-        The key columns and their dtypes.
-    value
-        The dtype of the value.
     keep_old
         Whether the row before is remembered and emitted (as ``old``). If not, only its existence is remembered.
     minimal
@@ -58,8 +54,6 @@ class Upsert(Operator):
     Input and output 0: ``_kh``, key, ``_ts``, ``_live``, ``v``; the output also has ``old``.
     """
 
-    keys: pl.Schema
-    value: pl.DataType
     keep_old: bool = False
     minimal: bool = True
     final: bool = False

@@ -41,7 +41,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from tablestream.operators.events import ints
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_changes
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, OfTable
 from tablestream.operators.reasons import EXPIRED
 from tablestream.operators.upsert import OLD
 from tablestream.operators.versions import OpenVersions, Versions, columns_of
@@ -62,23 +62,17 @@ _Change = tuple[int, int, int, int, int, bool]
 
 
 @dataclass(frozen=True)
-class _OfVersions(Operator):
+class _OfVersions(OfTable):
     """Remembers the versions of a table's rows.
 
     Parameters
     ----------
-    keys
-        The key columns and their dtypes.
-    value
-        The dtype of the value.
     history_us
         How far back the table has versions, in microseconds.
     forgetful
         See `versions`.
     """
 
-    keys: pl.Schema
-    value: pl.DataType
     history_us: int
     forgetful: bool = False
 
@@ -105,10 +99,6 @@ class VersionedTable(_OfVersions):
     parameters = ("history_us",)
     reasons = (EXPIRED,)
     rejects = True
-
-    @property
-    def inputs(self) -> tuple[pl.Schema, ...]:
-        return (keyed_changes(self.keys, self.value),)
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:
@@ -157,7 +147,7 @@ class VersionedUpsert(_OfVersions):
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        return (pl.Schema({**keyed_changes(self.keys, self.value), LATEST: pl.Boolean()}),)
+        return (pl.Schema({**super().inputs[0], LATEST: pl.Boolean()}),)
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:

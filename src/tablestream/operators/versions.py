@@ -31,12 +31,16 @@ from typing import Any
 import polars as pl
 
 from tablestream.operators.events import ints, touched_keys
-from tablestream.state.changes import LIVE, number_keys
+from tablestream.operators.operator import Context
+from tablestream.operators.reasons import EXPIRED
+from tablestream.state.changes import LATEST, LIVE, SEQ, STEP, TS, number_keys
 from tablestream.state.positions import gather
 from tablestream.state.trace import Trace, TraceSpec
 
 #: How many records `columns_of` holds at a time.
 _RECORDS = 500
+#: Which input a change is from, its position there, and how far back the history reaches at its place.
+INPUT, POSITION, BOUND = "input", "position", "bound"
 FROM, TO, EXISTS, CLOSED, DELETED = "_from", "_to", "_exists", "_closed", "_deleted"
 #: A version that changed: a put of its key, and the place of its payload.
 _CHANGED: Mapping[str, type[pl.DataType]] = {
@@ -238,6 +242,30 @@ class Versions:
         if observed is not None:
             highest = highest.clip(lower_bound=observed)
         return highest - self.history_us, int(highest[-1]) if len(highest) else observed
+
+    def in_time(self, inputs: Sequence[pl.DataFrame], context: Context) -> pl.DataFrame:
+        """Order the changes of all inputs by place, and drop and count those that are too late.
+
+        A change is too late if it is older than the history and not the latest of its row. Messages without ``_latest``
+        are never too late. The result has ``_seq``, ``_step``, ``_ts``, ``_live``, `INPUT`, `POSITION` and `BOUND`.
+        """
+        changes = pl.concat(
+            [
+                frame.select(
+                    pl.col(name) if name in frame.columns else pl.lit(value=True).alias(name)
+                    for name in (SEQ, STEP, TS, LIVE, LATEST)
+                ).with_columns(
+                    pl.lit(number).alias(INPUT), pl.int_range(pl.len(), dtype=pl.Int64).alias(POSITION)
+                )
+                for number, frame in enumerate(inputs)
+            ]
+        ).sort(SEQ)
+        bounds, context.observed = self.bounds(changes[TS], context.observed)
+        is_late = ~changes[LATEST] & (changes[TS] < bounds)
+        late = changes.filter(is_late)
+        for number, frame in enumerate(inputs):
+            context.reject(EXPIRED, frame[late.filter(input=number)[POSITION]], number)
+        return changes.drop(LATEST).with_columns(bounds.alias(BOUND)).filter(~is_late)
 
     def opened(self, trace: Trace, puts: pl.DataFrame, asked: pl.DataFrame | None = None) -> OpenVersions:
         """Read the versions of the keys that are written or looked up."""

@@ -13,24 +13,21 @@ from tablestream.operators.reduce.aggregate import Aggregate as AggregateOperato
 from tablestream.operators.reduce.aggregate import AnyFunction
 from tablestream.operators.reduce.declared import AGGREGATES, Use
 from tablestream.operators.reduce.fold import AGGREGATE, Fold, UserFunctions
+from tablestream.operators.reduce.frames import Use as WindowUse
+from tablestream.operators.reduce.over import Over as OverOperator
+from tablestream.operators.reduce.over import Partition
 from tablestream.operators.reduce.record_groups import RecordGroups
 from tablestream.operators.reduce.regroup import Regroup
 from tablestream.operators.reduce.top import Top as TopOperator
 from tablestream.operators.reduce.totals import Count
-from tablestream.planner.lowering import Draft, Groups, Lowering, Made, Ranks, Remembered, Want
+from tablestream.planner.lowering import Draft, Groups, Lowering, Made, Ranks, Remembered, Want, struct_of
 from tablestream.planner.physical_plan import Inputs
 from tablestream.planner.result import Pointer, Result
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH
-from tablestream.topology.graph import (
-    base_of,
-    path_from_base,
-)
+from tablestream.topology.graph import base_of, path_from_base
 from tablestream.topology.measures import Measure
-from tablestream.topology.nodes import (
-    Aggregate,
-    Field,
-    Top,
-)
+from tablestream.topology.nodes import Aggregate, Field, Top
+from tablestream.topology.over import Over
 
 
 def aggregate(lowering: Lowering, node: Aggregate) -> Made:
@@ -199,3 +196,34 @@ def _regrouped(
         Draft(node, f"{name}/{word}", first + 1, operator, [messages], remembers=remembers),
     )
     return Made(first + 1, Result.computed(node, "v0"), drafts)
+
+
+def over(lowering: Lowering, node: Over) -> Made:
+    """Send rows to their partitions, and compute the functions there: two operators, one after the other."""
+    name, first = lowering.names[node], 1 + lowering.produce(base_of(node.parent))
+    lowering.not_of_kafka(node, "window functions")
+    rows = Want(((*path_from_base(node.parent), node.serial), 1), first, KEY_HASH, f"{name}[rows]")
+    messages = Want(((node.serial,), 2), first + 1, FOREIGN_HASH, f"{name}[partitions]")
+    pointer = Pointer(node.on, node.foreign, null_parts=True)
+    inputs = Inputs(tuple(one.expression for one in node.inputs), node.input_fields)
+    reads = [lowering.read(node.parent, rows, node.parent.key, pointer, inputs, latest_only=True)]
+    keys, partition = lowering.key_of(node), lowering.foreign_of(node.foreign)
+    value = lowering.struct_of(node.input_fields)
+    result, order = struct_of(lowering.types(node.value)), tuple((f"c{of}", down) for of, down in node.order)
+    operator = OverOperator(keys, partition, value, result, order, _uses(node))
+    rows_sent = Partition(keys, partition, value, repeats=False)
+    drafts = (
+        Draft(node, f"{name}/partition", first, rows_sent, reads, (messages,)),
+        Draft(node, f"{name}/over", first + 1, operator, [messages]),
+    )
+    return Made(first + 1, Result.computed(node, "v0"), drafts)
+
+
+def _uses(node: Over) -> tuple[WindowUse, ...]:
+    def field(of: int | None) -> str | None:
+        return None if of is None else f"c{of}"
+
+    return tuple(
+        WindowUse(one.function, field(one.column), field(one.default), one.offset, node.by_rows, made.name)
+        for one, made in zip(node.measures, node.value[-len(node.measures) :], strict=True)
+    )

@@ -16,18 +16,16 @@ from tablestream.operators.captured.captured_table import CapturedTable
 from tablestream.operators.captured.moved_rows import MovedRows
 from tablestream.operators.captured.transactions import HeldChanges, TransactionGate
 from tablestream.operators.deduplicate import Deduplicate as DeduplicateOperator
-from tablestream.operators.elements import Elements
+from tablestream.operators.flat_map import Elements
 from tablestream.operators.flat_map import FlatMap as FlatMapOperator
 from tablestream.operators.operator import Operator
 from tablestream.operators.sequence import SequenceBy as SequenceByOperator
 from tablestream.operators.to_table import ToTable as ToTableOperator
 from tablestream.operators.upsert import Upsert
 from tablestream.operators.versioned_table import VersionedTable
-from tablestream.planner.group_rules import aggregate, top
-from tablestream.planner.join_rules import foreign_key_join, key_join, one_to_many, stream_join
+from tablestream.planner.group_rules import aggregate, over, top
+from tablestream.planner.join_rules import foreign_key_join, key_join, many_to_many, one_to_many, stream_join
 from tablestream.planner.lowering import Draft, History, Lowering, Made, Remembered, Want, struct_of
-from tablestream.planner.many_rules import many_to_many
-from tablestream.planner.over_rules import over
 from tablestream.planner.physical_plan import Inputs
 from tablestream.planner.result import Pointer, Result
 from tablestream.runtime.rejections import Shown

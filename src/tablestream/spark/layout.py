@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import polars as pl
-import pyarrow as pa
 from pyspark.sql import types as T
 
-from tablestream.spark.columns import spark_type
-from tablestream.spark.types import arrow_type
+from tablestream.spark.columns import schema_of, spark_type
+from tablestream.spark.types import arrow_schema
 from tablestream.spark.unpacking import Opened
 from tablestream.state.changes import foreign_columns, key_columns
 from tablestream.state.positions import frame_of
@@ -18,8 +17,7 @@ from tablestream.topology.nodes import Fields
 
 def polars_types(fields: Fields) -> pl.Schema:
     """The Polars dtypes of columns."""
-    schema = pa.schema([(one.name, arrow_type(spark_type(one), one.name)) for one in fields])
-    return frame_of(schema.empty_table()).schema
+    return frame_of(arrow_schema(schema_of(fields)).empty_table()).schema
 
 
 @dataclass(frozen=True)
@@ -54,9 +52,8 @@ class Layout:
 
     def opened(self, port: int) -> Opened:
         """The same columns for the workers."""
-        schema = pa.schema([(one.name, arrow_type(one.dataType, one.name)) for one in self.in_frame(port)])
         columns = tuple((name, part) for name, part, _ in self._columns())
         plain = [one.name for one in self.plain]
         key = [name for name in (*key_columns(len(plain)), *foreign_columns(len(plain))) if name in plain]
         numbered_by = tuple(key) if self.numbered else ()
-        return Opened(port, columns, schema.serialize().to_pybytes(), numbered_by, self.nested)
+        return Opened(port, columns, arrow_schema(self.in_frame(port)), numbered_by, self.nested)

@@ -26,11 +26,10 @@ from tablestream.runtime.drops import DropRules, OnDrop
 from tablestream.spark.build import Builder, OutputColumns
 from tablestream.spark.columns import internal, quoted
 from tablestream.spark.exchange import Blobs, SparkExchange
-from tablestream.spark.interrupts import let_ctrl_c_interrupt
 from tablestream.spark.layout import polars_types
 from tablestream.spark.reports import listen
 from tablestream.spark.round_worker import Settings
-from tablestream.spark.session import check_configured
+from tablestream.spark.session import check_configured, let_ctrl_c_interrupt
 from tablestream.spark.sources import SourceFrame
 from tablestream.spark.staged_rows import RowStager
 from tablestream.spark.staging import NOTHING_STAGED, Staged

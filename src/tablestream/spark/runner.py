@@ -34,7 +34,6 @@ from tablestream.spark.bootstrap import written_once
 from tablestream.spark.evolve import OnPlanChange, evolved
 from tablestream.spark.failures import saying_what_failed
 from tablestream.spark.generations import Generation, current
-from tablestream.spark.interrupts import let_ctrl_c_interrupt
 from tablestream.spark.moments import following, id_of_query, moment_of, next_moment
 from tablestream.spark.options import Alignment, Compat, OnError, kept_options, plan_options
 from tablestream.spark.outputs import check_apart, check_identities, check_outputs, is_lone, write_outputs
@@ -51,7 +50,7 @@ from tablestream.spark.requests import (
     shaped,
     types_of,
 )
-from tablestream.spark.session import configured
+from tablestream.spark.session import configured, let_ctrl_c_interrupt
 from tablestream.spark.sources import SourceFrame
 from tablestream.spark.staging import Staged
 from tablestream.spark.stored_output import stored_output

@@ -7,6 +7,7 @@ needs, starts it, and restores the session. A user who starts a frame of changes
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
@@ -196,3 +197,14 @@ def _apply(spark: SparkSession, settings: Mapping[str, str | None]) -> None:
             spark.conf.unset(name)
         else:
             spark.conf.set(name, value)
+
+
+def let_ctrl_c_interrupt() -> None:
+    """Let SIGINT interrupt the calls of the operating system that wait.
+
+    When Polars is imported it installs a handler of SIGINT, after which such calls go on (SA_RESTART). Then Python does
+    not get to raise `KeyboardInterrupt` while ``awaitTermination`` waits for Java: a notebook's stop button, or a
+    signal that Java does not get as well, does nothing. The handler itself stays.
+    """
+    if hasattr(signal, "siginterrupt"):  # not on Windows
+        signal.siginterrupt(signal.SIGINT, True)

@@ -23,14 +23,14 @@ class StagedRows:
     ----------
     number
         The output's port.
-    schema
-        The Arrow types of the columns, serialised.
+    fields
+        The Arrow types of the columns.
     stage
         Writes them.
     """
 
     number: int
-    schema: bytes
+    fields: pa.Schema
     stage: Stage
 
     @property
@@ -40,9 +40,8 @@ class StagedRows:
 
     def rows(self, batch: pa.RecordBatch, ports: pa.Array) -> pa.Table:
         """Take the output's rows."""
-        fields = pa.ipc.read_schema(pa.BufferReader(self.schema))
         mine = batch[self.column].filter(pc.equal(ports, self.number))
-        return pa.Table.from_arrays(mine.flatten(), names=fields.names).cast(fields)
+        return pa.Table.from_arrays(mine.flatten(), names=self.fields.names).cast(self.fields)
 
 
 @dataclass(frozen=True)

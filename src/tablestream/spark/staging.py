@@ -23,7 +23,7 @@ from tablestream.spark.columns import Scope, schema_of
 from tablestream.spark.exchange import SparkExchange
 from tablestream.spark.round_worker import Settings
 from tablestream.spark.staged_rows import StagedRows
-from tablestream.spark.types import arrow_type
+from tablestream.spark.types import arrow_schema
 from tablestream.spark.unpacking import ORDER, Shown, StagedPort
 from tablestream.state.positions import frame_of
 
@@ -115,7 +115,7 @@ class Staged:
     @property
     def columns(self) -> int:
         """How many columns the rows have in which Spark computes."""
-        return sum(len(pa.ipc.read_schema(pa.BufferReader(one.schema))) for one in self.rows)
+        return sum(len(one.fields) for one in self.rows)
 
 
 NOTHING_STAGED = Staged()
@@ -139,25 +139,19 @@ def _staged(spark: SparkSession, plan: PhysicalPlan, ending: Ending, sink: Sink)
     builder = Builder(replace(plan, endings=(ending,)), SparkExchange(Settings("", 0)))
     layout = builder.ending_layout(ending)
     types = _types(ending, layout)
-    schema = pa.schema([(one.name, arrow_type(one.dataType, one.name)) for one in types])
+    schema = arrow_schema(types)
     stage = sink.stage(spark, types, schema)
     if isinstance(stage, str):
         return _Found(why=stage)
     number = ending.port.number
     if stage.line(dict.fromkeys(types.names, "NULL")) is not None:
-        return _Found(rows=StagedRows(number, packed(_LINES), stage), why="Spark has made its lines")
+        return _Found(rows=StagedRows(number, _LINES, stage), why="Spark has made its lines")
     texts = None if ending.rejected else _texts(builder, ending)
     if texts is not None and all(map(_KNOWN.fullmatch, texts)):
-        shown = Shown(layout.opened(number), tuple(zip(types.names, texts, strict=True)), packed(schema))
+        shown = Shown(layout.opened(number), tuple(zip(types.names, texts, strict=True)), schema)
         if _fits(shown, schema):
             return _Found(StagedPort(shown, stage))
-    return _Found(rows=StagedRows(number, packed(schema), stage), why="Spark has computed its columns")
-
-
-def packed(schema: pa.Schema) -> bytes:
-    """Return a schema for the workers, as Python's pickle sends it."""
-    found: bytes = schema.serialize().to_pybytes()
-    return found
+    return _Found(rows=StagedRows(number, schema, stage), why="Spark has computed its columns")
 
 
 def _types(ending: Ending, layout: Layout) -> T.StructType:

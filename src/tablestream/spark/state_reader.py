@@ -116,35 +116,23 @@ def read_stored(
     prepare_workers(spark)
     found = chosen(state.tables(), table)
     moment_us = None if as_of is None else moment_of(state.spark, found, as_of)
-    if key is not None:
-        return found, _rows_of_key(KeyRows.of(state, found, key), moment_us)
+    wanted = None if key is None else KeyRows.of(state, found, key)
     if moment_us is not None:
-        heads = [bytes(row.data) for row in state.manifests(found.round).collect()]
-        check_history(state.spark, found, moment_us, heads)
-    return found, _rows(state, found, moment_us)
+        known = None if wanted is None else wanted.manifest
+        heads = [known] if known else [row.data for row in state.manifests(found.round).collect()]
+        check_history(state.spark, found, moment_us, map(bytes, heads))
+    rows = stored_frame(state, found, moment_us) if wanted is None else key_frame(wanted, moment_us)
+    rows = rows.select(*shown(state.spark, found))
+    return found, rows if wanted is None else wanted.only(rows)
 
 
-def _rows_of_key(wanted: KeyRows, as_of_us: int | None) -> DataFrame:
-    """Return the rows of a key as users see them. All partitions are looked at where that of its shard is unknown."""
-    state, table, shard = wanted.state, wanted.table, wanted.shard
-    manifest = None if shard is None else wanted.manifest(shard)
-    if as_of_us is not None:
-        heads = (
-            [row.data for row in state.manifests(table.round).collect()] if manifest is None else [manifest]
-        )
-        check_history(state.spark, table, as_of_us, map(bytes, heads))
+def key_frame(wanted: KeyRows, as_of_us: int | None = None) -> DataFrame:
+    """Return the rows with the hash of a key, as `StoredRows` has them; all of its shard, if need be."""
+    state, table, shard, manifest = wanted.state, wanted.table, wanted.shard, wanted.manifest
     if shard is None or manifest is None:
-        return wanted.only(_rows(state, table, as_of_us, shard))
+        return stored_frame(state, table, as_of_us, shard)
     stored = StoredRows.of_table(table, as_of_us)
-    rows = frame_of(state.spark, wanted.record_batches(shard, manifest, stored), stored.schema)
-    return wanted.only(rows.select(*shown(state.spark, table)))
-
-
-def _rows(
-    state: StoredState, table: StoredTable, as_of_us: int | None, shard: int | None = None
-) -> DataFrame:
-    """Return the rows of a table as users see them, or those in a shard."""
-    return stored_frame(state, table, as_of_us, shard).select(*shown(state.spark, table))
+    return frame_of(state.spark, wanted.record_batches(shard, manifest, stored), stored.schema)
 
 
 def stored_frame(

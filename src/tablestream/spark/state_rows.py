@@ -19,10 +19,8 @@ from tablestream.planner.catalogue import StoredTable
 from tablestream.provenance.finding import Key
 from tablestream.provenance.walk import Row
 from tablestream.spark.columns import opened, spark_type
-from tablestream.spark.row_frames import frame_of
-from tablestream.spark.state_reader import stored_frame
+from tablestream.spark.state_reader import key_frame, stored_frame
 from tablestream.spark.stored_key import KeyRows, literal
-from tablestream.spark.stored_rows import StoredRows
 from tablestream.spark.stored_state import StoredState
 from tablestream.state.changes import TS, key_columns
 
@@ -60,14 +58,7 @@ class CheckpointRows:
 
     def _of_key(self, table: StoredTable, values: Sequence[Column]) -> DataFrame:
         """The rows in the shard of a key with its hash, some of them perhaps of another key."""
-        wanted = KeyRows.of_values(self.state, table, values)
-        shard = wanted.shard
-        manifest = None if shard is None else wanted.manifest(shard)
-        if shard is None or manifest is None:
-            return stored_frame(self.state, table, shard=shard).select(*_columns(table))
-        stored = StoredRows.of_table(table, None)
-        batches = wanted.record_batches(shard, manifest, stored)
-        return frame_of(self.state.spark, batches, stored.schema).select(*_columns(table))
+        return key_frame(KeyRows.of_values(self.state, table, values)).select(*_columns(table))
 
     def _one_row(self, values: Sequence[Column], names: Sequence[str]) -> DataFrame:
         columns = (value.alias(name) for value, name in zip(values, names, strict=True))

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -178,7 +179,7 @@ class KeyRows:
         hashed = (row if parts else one_row).selectExpr(key_of(parts, names, KEY_HASH)[KEY_HASH]).first()
         return cls(state, table, values, int(hashed[0]) if hashed else 0)
 
-    @property
+    @cached_property
     def shard(self) -> int | None:
         """The shard of the key; None if the number of shards is not known. A hash counts without its sign."""
         shards = self.state.shards_of_plan()
@@ -190,10 +191,13 @@ class KeyRows:
             rows = rows.where(F.col(quoted(one.name)).eqNullSafe(value))
         return rows
 
-    def manifest(self, shard: int) -> bytes | None:
-        """Return the manifest of a shard; None if the partition cannot be run alone, or does not have it."""
+    @cached_property
+    def manifest(self) -> bytes | None:
+        """The manifest of the shard; None if its partition cannot be run alone, or does not have it."""
+        if self.shard is None:
+            return None
         frame = self.state.manifests(self.table.round)
-        found = _in_partition(frame, shard, lambda rows: [bytes(row["data"]) for row in rows])
+        found = _in_partition(frame, self.shard, lambda rows: [bytes(row["data"]) for row in rows])
         return next(iter(found), None)
 
     def record_batches(self, shard: int, manifest: bytes, stored: StoredRows) -> list[pa.RecordBatch]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -40,10 +39,25 @@ def check_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> bool
 
 
 def check_settings(spark: SparkSession, checkpoint: str) -> None:
-    """Refuse a session in which expressions give other values than those in the state."""
-    for stored in documents(spark, f"{checkpoint}/{PLAN_TEXT}", "part-*"):
-        # Older versions stored no settings.
-        _check_evaluation(spark, json.loads(stored.get("session", "{}")))
+    """Refuse a session in which expressions give other values than those that the state was made of.
+
+    State keeps what an expression gave: rows that do not change would keep the former values, and the result would be
+    a mix, as with a changed expression.
+    """
+    now = _evaluation(spark)
+    for document in documents(spark, f"{checkpoint}/{PLAN_TEXT}", "part-*"):
+        stored = json.loads(document.get("session", "{}"))  # older versions stored no settings
+        for name in _EVALUATING:
+            value = stored.get(name, now[name])
+            both = {now[name].casefold(), value.casefold()}
+            if len(both) > 1 and not both <= _UTC:
+                raise SessionSettingError(
+                    f"The checkpoint was started with {name}={value}. This session has {now[name]}: expressions can"
+                    " give other values than those in its state, and the result would be a mix of both.",
+                    hint=f'Call spark.conf.set("{name}", "{value}") and declare the tables again, or start with a new '
+                    "checkpoint.",
+                    where=user_line(),
+                )
 
 
 def stored_text(spark: SparkSession, checkpoint: str) -> str | None:
@@ -83,23 +97,3 @@ def store_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> None
 def _evaluation(spark: SparkSession) -> dict[str, str]:
     """The settings of the session that decide what a Column makes of a row."""
     return {name: str(spark.conf.get(name)) for name in _EVALUATING}
-
-
-def _check_evaluation(spark: SparkSession, stored: Mapping[str, str]) -> None:
-    """Refuse a session in which expressions give other values than those that the state was made of.
-
-    State keeps what an expression gave: rows that do not change would keep the former values, and the result would be
-    a mix, as with a changed expression.
-    """
-    now = _evaluation(spark)
-    for name in _EVALUATING:
-        value = stored.get(name, now[name])
-        both = {now[name].casefold(), value.casefold()}
-        if len(both) > 1 and not both <= _UTC:
-            raise SessionSettingError(
-                f"The checkpoint was started with {name}={value}. This session has {now[name]}: expressions can give "
-                "other values than those in its state, and the result would be a mix of both.",
-                hint=f'Call spark.conf.set("{name}", "{value}") and declare the tables again, or start with a new '
-                "checkpoint.",
-                where=user_line(),
-            )

@@ -21,7 +21,7 @@ map                                map                         Map
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 from pyspark.sql import types as T
@@ -79,6 +79,11 @@ def arrow_type(kind: T.DataType, column: str, *, at: Place = NOWHERE) -> pa.Data
         f"Column '{column}' has the type {kind.simpleString()}, which is not supported.",
         "Exclude the column (except_columns=) or cast it, for instance to a string.",
     )
+
+
+def arrow_schema(fields: Iterable[T.StructField]) -> pa.Schema:
+    """Return the Arrow types that carry some columns."""
+    return pa.schema([(one.name, arrow_type(one.dataType, one.name)) for one in fields])
 
 
 def _check_field_names(kind: T.StructType, column: str, at: Place) -> None:

@@ -51,8 +51,8 @@ class Opened:
     columns
         The place of each column in a message: the message's column, and for a struct the field, or ``""`` for
         whether the struct exists; ``None`` for the column itself.
-    schema
-        The columns' names and Arrow types, serialised.
+    fields
+        The columns' names and Arrow types.
     numbered_by
         The key columns by which messages are numbered, 0, 1, ..., in ``order``; if empty, they are not numbered.
     nested
@@ -61,14 +61,9 @@ class Opened:
 
     port: int
     columns: tuple[tuple[str, str | None], ...]
-    schema: bytes
+    fields: pa.Schema
     numbered_by: tuple[str, ...] = ()
     nested: bool = False
-
-    @property
-    def fields(self) -> pa.Schema:
-        """The columns of the DataFrame."""
-        return pa.ipc.read_schema(pa.BufferReader(self.schema))
 
     def record_batches(
         self, frame: pl.DataFrame, rows: int = ROWS
@@ -77,13 +72,12 @@ class Opened:
 
         A hop that a message did not take is 0, and an absent row time null; any other column must exist.
         """
-        schema = self.fields
-        fields = pa.schema(list(schema.field(0).type)) if self.nested else schema
+        fields = pa.schema(list(self.fields.field(0).type)) if self.nested else self.fields
         for piece in cut(self.taken(frame, fields.names), fields, rows):
             arrays = [_array(column) for column in piece.columns]
             if self.nested:
                 arrays = [pa.StructArray.from_arrays(arrays, fields=list(fields))]
-            yield piece.num_rows, dict(zip(schema.names, arrays, strict=True))
+            yield piece.num_rows, dict(zip(self.fields.names, arrays, strict=True))
 
     def taken(self, frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
         """Take the columns out of messages, under their names in the DataFrame."""
@@ -107,13 +101,13 @@ class Shown:
         The port of its messages, not nested.
     columns
         The names of the columns, and what they are, as SQL over the port's columns that Polars reads.
-    schema
-        Their Arrow types, serialised.
+    fields
+        Their Arrow types.
     """
 
     opened: Opened
     columns: tuple[tuple[str, str], ...]
-    schema: bytes
+    fields: pa.Schema
 
     def of(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Compute the columns from those of the port."""
@@ -121,9 +115,8 @@ class Shown:
 
     def tables(self, messages: pl.DataFrame) -> Iterator[pa.Table]:
         """Turn messages into changes, in the Arrow types, a bounded number of rows at a time."""
-        fields = pa.ipc.read_schema(pa.BufferReader(self.schema))
         rows = self.opened.taken(messages, self.opened.fields.names)
-        yield from cut(self.of(rows), fields, max(1, min(ROWS, CELLS // len(fields))))
+        yield from cut(self.of(rows), self.fields, max(1, min(ROWS, CELLS // len(self.fields))))
 
 
 @lru_cache(maxsize=50_000)

@@ -29,35 +29,28 @@ from tablestream.spark import blobs
 from tablestream.spark.failures import failure_of
 from tablestream.spark.state_reader import check_kinds
 from tablestream.spark.stored_state import StoredState
+from tablestream.spark.types import arrow_schema
 from tablestream.spark.unpacking import by_batches
 from tablestream.state import manifest as manifests
 from tablestream.state.checks import ChunkFacts, facts_of, faults_of
 from tablestream.state.manifest import Manifest
 from tablestream.state.shard import TraceSize
 
-_RANGES = T.ArrayType(T.ArrayType(T.LongType()))
-_FACTS = T.StructType(
-    [
-        T.StructField(blobs.SHARD, T.IntegerType()),
-        *(T.StructField(name, T.LongType()) for name in ("trace", "run", "chunk", "size_bytes")),
-        T.StructField("checksum", T.StringType()),
-        T.StructField("rows", T.LongType()),
-        T.StructField("dead", T.LongType()),
-        T.StructField("sorted_ranges", _RANGES),
-        T.StructField("problem", T.StringType()),
-    ]
+#: The shard of a chunk, and the columns of `ChunkFacts`.
+_FACTS = (
+    T.StructType()
+    .add(blobs.SHARD, "int")
+    .add("trace", "long")
+    .add("run", "long")
+    .add("chunk", "long")
+    .add("size_bytes", "long")
+    .add("checksum", "string")
+    .add("rows", "long")
+    .add("dead", "long")
+    .add("sorted_ranges", T.ArrayType(T.ArrayType(T.LongType())))
+    .add("problem", "string")
 )
-_ARROW = pa.schema(
-    [
-        (blobs.SHARD, pa.int32()),
-        *((name, pa.int64()) for name in ("trace", "run", "chunk", "size_bytes")),
-        ("checksum", pa.string()),
-        ("rows", pa.int64()),
-        ("dead", pa.int64()),
-        ("sorted_ranges", pa.list_(pa.list_(pa.int64()))),
-        ("problem", pa.string()),
-    ]
-)
+_ARROW = arrow_schema(_FACTS)
 
 
 @dataclass(frozen=True)

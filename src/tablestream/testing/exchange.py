@@ -21,7 +21,7 @@ from tablestream.spark import blobs
 from tablestream.spark.exchange import Batches, Observations
 from tablestream.spark.round_worker import RoundWorker, Settings
 from tablestream.spark.row_frames import frame_of
-from tablestream.spark.types import arrow_type
+from tablestream.spark.types import arrow_schema
 from tablestream.spark.unpacking import OutputUnpacker
 from tablestream.state.cache import ChunkCache, MemoryCache
 from tablestream.state.store import MemoryStore
@@ -29,7 +29,7 @@ from tablestream.state.store import MemoryStore
 Place = tuple[int, int]
 """A round, and a shard in it."""
 _MILLISECOND_US = 1000
-_BLOBS = pa.schema([(one.name, arrow_type(one.dataType, one.name)) for one in blobs.FIELDS])
+_BLOBS = arrow_schema(blobs.FIELDS)
 
 
 @dataclass

@@ -49,15 +49,7 @@ from tablestream.operators.buffer.waiting import (
     released,
 )
 from tablestream.operators.events import ends, ints, touched_keys
-from tablestream.operators.operator import (
-    NUMBER,
-    PARENT,
-    Context,
-    Emission,
-    Operator,
-    keyed_changes,
-    keyed_rows,
-)
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, OfTable, keyed_rows
 from tablestream.operators.reasons import EXPIRED
 from tablestream.state.changes import (
     FOREIGN_HASH,
@@ -81,13 +73,11 @@ _TIMED = {FOREIGN_HASH: pl.Int64(), _BY: pl.Int64()}
 
 
 @dataclass(frozen=True)
-class Expiry(Operator):
+class Expiry(OfTable):
     """Forget rows that are older than a length.
 
     Parameters
     ----------
-    keys, value
-        The key columns and their dtypes, and the dtype of the value.
     keep_us
         How much older than the newest row a row may be, in microseconds.
     by_column
@@ -104,8 +94,6 @@ class Expiry(Operator):
     up by its key.
     """
 
-    keys: pl.Schema
-    value: pl.DataType
     keep_us: int
     by_column: bool = False
     wall_clock_us: int | None = None
@@ -120,7 +108,7 @@ class Expiry(Operator):
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         timed = _TIMED if self.by_column else {}
-        return (pl.Schema({**keyed_changes(self.keys, self.value), **timed}),)
+        return (pl.Schema({**super().inputs[0], **timed}),)
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:

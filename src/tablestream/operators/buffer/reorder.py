@@ -35,22 +35,18 @@ from tablestream.operators.buffer.waiting import (
     numbered,
     released,
 )
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_changes
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, OfTable
 from tablestream.operators.reasons import LATE
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, TS
 from tablestream.state.trace import TraceSpec
 
 
 @dataclass(frozen=True)
-class Reorder(Operator):
+class Reorder(OfTable):
     """Sort changes by time, within a bound.
 
     Parameters
     ----------
-    keys
-        The key columns and their dtypes.
-    value
-        The dtype of the value.
     bound_us
         How long changes wait, in microseconds of stream time.
     splits_steps
@@ -62,8 +58,6 @@ class Reorder(Operator):
     emitted.
     """
 
-    keys: pl.Schema
-    value: pl.DataType
     bound_us: int
     splits_steps: bool = True
 
@@ -71,14 +65,6 @@ class Reorder(Operator):
     marks = (ARRIVALS, WAITING)
     reasons = (LATE,)
     keeps_shard = True
-
-    @property
-    def inputs(self) -> tuple[pl.Schema, ...]:
-        return (keyed_changes(self.keys, self.value),)
-
-    @property
-    def outputs(self) -> tuple[pl.Schema, ...]:
-        return self.inputs
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:

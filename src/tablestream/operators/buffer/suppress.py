@@ -45,15 +45,7 @@ from tablestream.operators.buffer.waiting import (
 from tablestream.operators.calendar import DAY_US
 from tablestream.operators.cells import KEY, VALUE, dtype
 from tablestream.operators.events import ends, ints, touched_keys
-from tablestream.operators.operator import (
-    NUMBER,
-    PARENT,
-    Context,
-    Emission,
-    Operator,
-    keyed_changes,
-    keyed_rows,
-)
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, OfTable, keyed_rows
 from tablestream.operators.upsert import Upsert
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, STEP, TS, number_keys
 from tablestream.state.trace import TraceSpec
@@ -69,13 +61,11 @@ _LAST_DAY = 94_000_000
 
 
 @dataclass(frozen=True)
-class Suppress(Operator):
+class Suppress(OfTable):
     """Hold changes, and emit the last one of each key later.
 
     Parameters
     ----------
-    keys, value
-        The key columns and their dtypes, and the dtype of the value.
     until_us
         How long a key waits, in microseconds.
     max_records, max_bytes
@@ -96,8 +86,6 @@ class Suppress(Operator):
     large as the changes.
     """
 
-    keys: pl.Schema
-    value: pl.DataType
     until_us: int
     max_records: int | None = None
     max_bytes: int | None = None
@@ -109,10 +97,6 @@ class Suppress(Operator):
     parameters = ("minimal", "until_us", "wall_clock_us", "max_records", "max_bytes", "fail_when_full")
     marks = (_RECORDS, _BYTES, WAITING, BY_ARRIVAL)
     keeps_shard = True
-
-    @property
-    def inputs(self) -> tuple[pl.Schema, ...]:
-        return (keyed_changes(self.keys, self.value),)
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:

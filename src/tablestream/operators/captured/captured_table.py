@@ -59,7 +59,7 @@ from tablestream.operators.captured.capture import (
 from tablestream.operators.captured.captured_rows import AT, NAMED, UNKNOWN, CapturedRows, filled
 from tablestream.operators.captured.feed_checks import check_preimages, check_unique
 from tablestream.operators.events import bools, run_start, touched_keys
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, OfTable, keyed_rows
 from tablestream.operators.reasons import ADDED_COLUMN, REPEATED, UNKNOWN_VALUE
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, number_keys
 from tablestream.state.positions import Bools, gather, starts
@@ -83,15 +83,11 @@ def changes_of_captured(keys: pl.Schema, value: pl.DataType) -> pl.Schema:
 
 
 @dataclass(frozen=True)
-class CapturedTable(Operator):
+class CapturedTable(OfTable):
     """Turn a connector's changes into whole rows.
 
     Parameters
     ----------
-    keys
-        The key columns and their dtypes.
-    value
-        The dtype of the value, a struct.
     columns
         The names of the value's columns.
     follows_moves
@@ -110,8 +106,6 @@ class CapturedTable(Operator):
     ``_live``, ``_control``, ``v``. Output 0: the changes of rows and, if `follows_moves`, what `MovedRows` needs.
     """
 
-    keys: pl.Schema
-    value: pl.DataType
     columns: tuple[str, ...]
     follows_moves: bool
     truncates: str = "auto"

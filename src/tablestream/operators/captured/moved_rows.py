@@ -37,7 +37,7 @@ from tablestream.operators.captured.captured_table import (
     changes_of_captured,
 )
 from tablestream.operators.events import touched_keys
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_changes
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, OfTable
 from tablestream.operators.reasons import UNKNOWN_VALUE
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, number_keys
 from tablestream.state.positions import gather
@@ -50,21 +50,19 @@ _ZERO = pl.lit(0, pl.Int64).alias(_HASH)
 
 
 @dataclass(frozen=True)
-class MovedRows(Operator):
+class MovedRows(OfTable):
     """Fill the unknown columns of rows that were moved to another key.
 
     Parameters
     ----------
-    keys, value, columns
-        As for `CapturedTable`.
+    columns
+        The names of the value's columns.
 
     Notes
     -----
     Input 0: what `CapturedTable` emits, by its ``_fh``. Output 0: ``_kh``, key, ``_ts``, ``_live``, ``v``.
     """
 
-    keys: pl.Schema
-    value: pl.Struct
     columns: tuple[str, ...]
 
     marks = (ARRIVALS,)
@@ -73,10 +71,6 @@ class MovedRows(Operator):
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
         return (changes_of_captured(self.keys, self.value),)
-
-    @property
-    def outputs(self) -> tuple[pl.Schema, ...]:
-        return (keyed_changes(self.keys, self.value),)
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:

@@ -35,7 +35,16 @@ from tablestream.operators.buffer.waiting import ARRIVAL, ARRIVALS, EXISTS, WAIT
 from tablestream.operators.captured.capture import CAPTURE, CONTROL, IN_ONE_SHARD, IS_EVENT, TYPE
 from tablestream.operators.captured.captured_table import CapturedTable
 from tablestream.operators.events import touched_keys
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Filled, Messages, Operator
+from tablestream.operators.operator import (
+    NUMBER,
+    PARENT,
+    Context,
+    Emission,
+    Filled,
+    Messages,
+    OfTable,
+    Operator,
+)
 from tablestream.operators.reasons import INCOMPLETE
 from tablestream.state.changes import (
     FOREIGN_HASH,
@@ -222,22 +231,14 @@ _BLOCKED, _IS_CONTROL = "blocked", "_is_control"
 
 
 @dataclass(frozen=True)
-class HeldChanges(Operator):
+class HeldChanges(OfTable):
     """Keep the changes of a captured table until their transaction is released.
-
-    Parameters
-    ----------
-    keys, value
-        As for `CapturedTable`.
 
     Notes
     -----
     Input 0: the changes of rows. Input 1, in every shard: what concerns all rows. Input 2, in every shard: releases.
     Outputs: what `CapturedTable` reads.
     """
-
-    keys: pl.Schema
-    value: pl.DataType
 
     marks = (ARRIVALS,)
 

@@ -64,7 +64,6 @@ from tablestream.operators.calendar import FIRST_US
 from tablestream.operators.events import bools, chunks, ints, touched_keys
 from tablestream.operators.joins.foreign_key_answer import AFTER_FAN_OUT
 from tablestream.operators.joins.foreign_key_subscribe import CHANGED, KIND, NEW, Ask
-from tablestream.operators.joins.history_changes import BOUND, POSITION, changes_in_time
 from tablestream.operators.joins.merged_order import OPEN, MergedOrder
 from tablestream.operators.joins.subscriptions import Subscriptions
 from tablestream.operators.operator import (
@@ -77,7 +76,7 @@ from tablestream.operators.operator import (
     keyed_rows,
 )
 from tablestream.operators.reasons import BEFORE_HISTORY, EXPIRED
-from tablestream.operators.versions import History, OpenVersions, Versions
+from tablestream.operators.versions import BOUND, POSITION, History, OpenVersions, Versions
 from tablestream.state.changes import (
     AS_OF,
     FOREIGN_HASH,
@@ -189,7 +188,7 @@ class AsOfAnswer(Operator):
         """Write the right changes, answer the left messages, and then the left rows that the right changes reach."""
         left, right = inputs
         observed = context.observed
-        in_time = changes_in_time((left.clear(), right), self.versions, context)
+        in_time = self.versions.in_time((left.clear(), right), context)
         puts = right[in_time[POSITION]].with_columns(in_time[BOUND])
         work = _Work(self, left, puts, context)
         work.look_up(BEGIN if observed is None else observed - self.history_us)

@@ -28,12 +28,11 @@ from dataclasses import dataclass
 import polars as pl
 
 from tablestream.operators.events import ints, ranks, touched_keys
-from tablestream.operators.joins.history_changes import BOUND, INPUT, POSITION, changes_in_time
 from tablestream.operators.joins.history_subscribe import ASKS, HistorySubscribe
 from tablestream.operators.joins.result_history import END, piece_schema
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator
 from tablestream.operators.reasons import EXPIRED
-from tablestream.operators.versions import OpenVersions, Versions, columns_of
+from tablestream.operators.versions import BOUND, INPUT, POSITION, OpenVersions, Versions, columns_of
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, TS, last_by
 from tablestream.state.positions import gather
 from tablestream.state.trace import TraceSpec
@@ -114,7 +113,7 @@ class HistoryAnswer(Operator):
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Answer the subscriptions that ask, send new versions to all subscriptions, and remember both."""
         arrived, changes = inputs
-        events = changes_in_time(inputs, self._versions, context)
+        events = self._versions.in_time(inputs, context)
         foreign = [FOREIGN_HASH, *self.foreign_keys]
         stored = context.trace(self._subscriptions.name).lookup(touched_keys([changes.select(foreign)]))
         trace = context.trace(self._versions.name)

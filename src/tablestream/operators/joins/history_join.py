@@ -32,12 +32,11 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.events import ints
-from tablestream.operators.joins.history_changes import BOUND, INPUT, POSITION, changes_in_time
 from tablestream.operators.joins.key_join import How, exists
 from tablestream.operators.joins.result_history import END, ResultHistory
 from tablestream.operators.operator import Context, Emission, Operator, keyed_changes
 from tablestream.operators.reasons import EXPIRED
-from tablestream.operators.versions import OpenVersions, Versions, columns_of
+from tablestream.operators.versions import BOUND, INPUT, POSITION, OpenVersions, Versions, columns_of
 from tablestream.state.changes import KEY_HASH, LATEST, LIVE, SEQ, STEP, TS
 from tablestream.state.positions import gather
 from tablestream.state.trace import TraceSpec
@@ -108,7 +107,7 @@ class HistoryJoin(Operator):
         return self._result.marks
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
-        changes = changes_in_time(inputs, self._sides[0], context)
+        changes = self._sides[0].in_time(inputs, context)
         keys = [frame.select(KEY_HASH, *self.keys) for frame in inputs]
         sides = [
             versions.opened(context.trace(versions.name), mine, other)

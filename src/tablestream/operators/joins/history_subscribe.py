@@ -27,11 +27,10 @@ from dataclasses import dataclass
 import polars as pl
 
 from tablestream.operators.events import ints
-from tablestream.operators.joins.history_changes import BOUND, POSITION, changes_in_time
 from tablestream.operators.joins.result_history import END, piece_schema
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
 from tablestream.operators.reasons import EXPIRED, NULL_FOREIGN_KEY
-from tablestream.operators.versions import OpenVersions, Versions, columns_of
+from tablestream.operators.versions import BOUND, POSITION, OpenVersions, Versions, columns_of
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, TS
 from tablestream.state.positions import gather
 from tablestream.state.trace import TraceSpec
@@ -101,7 +100,7 @@ class HistorySubscribe(Operator):
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         (arrived,) = inputs
-        in_time = changes_in_time(inputs, self._versions, context)
+        in_time = self._versions.in_time(inputs, context)
         changes = arrived[in_time[POSITION]].with_columns(in_time[BOUND])
         points = pl.col(FOREIGN_HASH).is_not_null()
         if not self.keep_left:
