@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -32,6 +32,7 @@ from tablestream.state.cache import NoCache
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
+from tablestream.state.trace import numbered_traces
 from tests.cdc.recording import TABLES, Record
 from tests.cdc.vectors import HEADERS
 
@@ -67,7 +68,7 @@ class Shard:
         return self._state().trace(name).scan().height
 
     def _state(self) -> ShardState:
-        specs = [replace(spec, number=n) for n, spec in enumerate(self.operator.traces)]
+        specs = numbered_traces(self.operator.traces)
         return ShardState(self.store, NoCache(), specs, "")
 
 

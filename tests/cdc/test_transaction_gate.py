@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import polars as pl
 
@@ -15,6 +15,7 @@ from tablestream.state.cache import NoCache
 from tablestream.state.changes import FOREIGN_HASH, LIVE, SEQ, STEP, TS
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
+from tablestream.state.trace import numbered_traces
 
 End = tuple[str, dict[str, int]]
 Event = tuple[str, int]
@@ -63,7 +64,7 @@ class Gate:
     @property
     def state(self) -> ShardState:
         """The state after the last micro-batch."""
-        traces = [replace(spec, number=n) for n, spec in enumerate(TransactionGate(None).traces)]
+        traces = numbered_traces(TransactionGate(None).traces)
         return ShardState(self.store, NoCache(), traces, "")
 
     def _ends(self, operator: TransactionGate, ends: Sequence[End]) -> pl.DataFrame:

@@ -32,6 +32,7 @@ from tablestream.state.cache import NoCache
 from tablestream.state.changes import ROW_TS
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
+from tablestream.state.trace import numbered_traces
 
 if TYPE_CHECKING:
     from tablestream.operators.joins.key_join import Branch
@@ -142,7 +143,7 @@ class Bench:
             pl.DataFrame(rows, schema={**schema, "_seq": pl.Int64, "_step": pl.Int64})
             for rows, schema in zip(inputs, self.operator.inputs, strict=True)
         ]
-        state = ShardState(self._store, NoCache(), self.operator.traces, "f00d")
+        state = ShardState(self._store, NoCache(), numbered_traces(self.operator.traces), "f00d")
         context = Context(trace=state.trace, dropped=self.dropped)
         emissions = list(self.operator.run(frames, context))
         state.commit()
@@ -155,7 +156,7 @@ class Bench:
 
     def remembered(self, trace: str) -> int:
         """How many live rows a trace has."""
-        state = ShardState(self._store, NoCache(), self.operator.traces, "f00d")
+        state = ShardState(self._store, NoCache(), numbered_traces(self.operator.traces), "f00d")
         return state.trace(trace).scan().height
 
 

@@ -17,6 +17,7 @@ from tablestream.operators.reasons import REPEATED, RESUMED
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
+from tablestream.state.trace import numbered_traces
 from tests.marks import quick_first
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Reader:
             for number, one in enumerate(records, 1)
         ]  # fmt: skip
         frame = pl.DataFrame(rows, schema={**schema, "_seq": pl.Int64, "_step": pl.Int64})
-        state = ShardState(self.store, NoCache(), OPERATOR.traces, "plan")
+        state = ShardState(self.store, NoCache(), numbered_traces(OPERATOR.traces), "plan")
         (emission,) = OPERATOR.run([frame], Context(state.trace, self.dropped))
         state.commit()
         passed = emission.rows.sort("_parent")
@@ -67,7 +68,7 @@ class Reader:
 
     def remembered(self, *writers: str) -> set[tuple[str, str, int]]:
         """The keys known of some writers, each with its micro-batch."""
-        state = ShardState(self.store, NoCache(), OPERATOR.traces, "plan")
+        state = ShardState(self.store, NoCache(), numbered_traces(OPERATOR.traces), "plan")
         asked = pl.DataFrame({"_wh": [sum(one.encode()) % 3 for one in writers], "_w": writers})
         rows = state.trace("written").lookup(asked).select(WRITER, RECORD_KEY, MICRO_BATCH).iter_rows()
         return {(writer, key.decode(), number) for writer, key, number in rows}
@@ -207,7 +208,7 @@ def test_a_forged_first_record_of_a_writer_hides_nothing_else() -> None:
 def test_in_the_state_of_an_older_version_all_before_the_current_micro_batch_have_begun() -> None:
     reader = Reader()
     reader.run([Written("one", "a", 2 * FAR)])
-    state = ShardState(reader.store, NoCache(), OPERATOR.traces, "plan")
+    state = ShardState(reader.store, NoCache(), numbered_traces(OPERATOR.traces), "plan")
     trace = state.trace("written")
     trace.insert(
         trace.scan().filter(pl.col(WRITER) != "one").with_columns(pl.lit(value=False).alias("_live"))
@@ -222,12 +223,18 @@ def test_gaps_between_the_micro_batches_of_a_writer_take_a_bounded_state() -> No
     for start in (0, MOST_SPANS):
         records = [Written("one", "a", 2 * number) for number in range(start, start + MOST_SPANS)]
         assert reader.run(records) == records
-    state = ShardState(reader.store, NoCache(), OPERATOR.traces, "plan")
+    state = ShardState(reader.store, NoCache(), numbered_traces(OPERATOR.traces), "plan")
     assert state.trace("written").scan().height == MOST_SPANS + 1
     assert reader.run(records) == []
     odd = [Written("one", "a", 2 * number + 1) for number in range(2 * MOST_SPANS)]
     assert reader.run(odd[MOST_SPANS:]) == odd[MOST_SPANS:]
-    assert ShardState(reader.store, NoCache(), OPERATOR.traces, "plan").trace("written").scan().height == 2
+    assert (
+        ShardState(reader.store, NoCache(), numbered_traces(OPERATOR.traces), "plan")
+        .trace("written")
+        .scan()
+        .height
+        == 2
+    )
 
 
 def test_a_writer_that_was_quiet_for_long_goes_on_without_repeats() -> None:

@@ -11,6 +11,7 @@ from tablestream.operators.operator import Context
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
+from tablestream.state.trace import numbered_traces
 
 
 def test_fields_are_taken_by_their_places_whatever_they_are_called() -> None:
@@ -24,7 +25,7 @@ def test_fields_are_taken_by_their_places_whatever_they_are_called() -> None:
     elements = [{"*": 1, "^b$": 2, "b": 3}, None, {"*": 4, "^b$": None, "b": 6}]
     row = {"_kh": 1, "_k0": "a", "_ts": 5, "_live": True, "v": {"c0": elements}, "_seq": 1, "_step": 1}
     frame = pl.DataFrame([row], schema={**schema, "_seq": pl.Int64, "_step": pl.Int64})
-    state = ShardState(MemoryStore(), NoCache(), operator.traces, "plan")
+    state = ShardState(MemoryStore(), NoCache(), numbered_traces(operator.traces), "plan")
     (emission,) = operator.run([frame], Context(state.trace, Counter()))
     assert emission.rows["v"].to_list() == [
         {"c0": 1, "c1": 2, "c2": 3},

@@ -33,6 +33,7 @@ from tablestream.operators.reduce.totals import Count, Sum
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
+from tablestream.state.trace import numbered_traces
 from tests import reference
 from tests.reference.groups import Aggregate as TwinAggregate
 from tests.reference.groups import GroupBy
@@ -110,7 +111,7 @@ class Chain:
         """What is read from the state is what was told last."""
         operator, store = self.stages[1]
         if isinstance(operator, Aggregate):
-            state = ShardState(store, NoCache(), operator.traces, "f00d")
+            state = ShardState(store, NoCache(), numbered_traces(operator.traces), "f00d")
             rows = [row for frame in operator.recalled(state.trace) for row in frame.to_dicts()]
             found = {row["_f0"]: (row["v"], row["_ts"]) for row in rows}
             assert len(found) == len(rows)
@@ -119,7 +120,7 @@ class Chain:
 
     def _stage(self, number: int, frame: pl.DataFrame) -> pl.DataFrame:
         operator, store = self.stages[number]
-        state = ShardState(store, NoCache(), operator.traces, "f00d")
+        state = ShardState(store, NoCache(), numbered_traces(operator.traces), "f00d")
         emissions = list(operator.run([frame], Context(trace=state.trace, dropped=Counter())))
         state.commit()
         return pl.concat([emission.rows for emission in emissions])
@@ -143,7 +144,7 @@ def in_compat(
             | {"old": old and {"c0": old}, "v": new and {"c0": new}, "_seq": n, "_step": n}
             for n, (old, new) in enumerate(moves[begin:end], start=1)
         ]
-        state = ShardState(store, NoCache(), operator.traces, "f00d")
+        state = ShardState(store, NoCache(), numbered_traces(operator.traces), "f00d")
         frame = pl.DataFrame(rows, schema={**schema, "_seq": pl.Int64, "_step": pl.Int64})
         for emission in operator.run([frame], Context(trace=state.trace, dropped=Counter())):
             found += [tuple(one.values()) for one in emission.rows["v0"].to_list()]
@@ -586,7 +587,7 @@ def test_floats_in_limbs_and_as_python_integers_give_the_same_and_remember_the_s
             ]
             told = [chain.run(part) for part in (log[:cut], log[cut:])]
         operator, store = chain.stages[1]
-        state = ShardState(store, NoCache(), operator.traces, "f00d").trace("groups").scan()
+        state = ShardState(store, NoCache(), numbered_traces(operator.traces), "f00d").trace("groups").scan()
         found.append((repr(told), repr(state.sort("_f0").to_dicts())))
     assert found[0] == found[1]
 

@@ -30,6 +30,7 @@ from tablestream.operators.reduce.ranking import Order
 from tablestream.operators.reduce.spread import AllOrAny, Variance
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
+from tablestream.state.trace import numbered_traces
 from tests.marks import quick_first
 from tests.operators.test_groups import GROUPS, KEYS, Chain, cut, in_compat
 from tests.reference.groups import Aggregate as TwinAggregate
@@ -486,7 +487,7 @@ class Watched(Chain):
 
     def _stage(self, number: int, frame: pl.DataFrame) -> pl.DataFrame:
         operator, store = self.stages[number]
-        state = ShardState(store, NoCache(), operator.traces, "f00d")
+        state = ShardState(store, NoCache(), numbered_traces(operator.traces), "f00d")
 
         def trace(name: str) -> Trace:
             found = state.trace(name)

@@ -18,6 +18,7 @@ from tablestream.operators.reduce.top import Top
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
+from tablestream.state.trace import numbered_traces
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +65,7 @@ def emissions(operator: Any, rows: int) -> list[pl.DataFrame]:
     }
     schema = {**operator.inputs[0], "_seq": pl.Int64, "_step": pl.Int64}
     arrived = pl.DataFrame({name: columns[name] for name in schema}, schema=schema)
-    state = ShardState(MemoryStore(), NoCache(), operator.traces, "f00d")
+    state = ShardState(MemoryStore(), NoCache(), numbered_traces(operator.traces), "f00d")
     return [one.rows for one in operator.run([arrived], Context(state.trace, Counter()))]
 
 

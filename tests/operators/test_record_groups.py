@@ -25,6 +25,7 @@ from tablestream.operators.reduce.totals import Count, Sum
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
+from tablestream.state.trace import numbered_traces
 from tests.operators.test_members import few_heads, shown
 
 GROUP = pl.Schema({"_f0": pl.String()})
@@ -52,7 +53,7 @@ class Groups:
             for number, (group, value) in enumerate(records, 1)
         ]  # fmt: skip
         frame = pl.DataFrame(rows, schema={**schema, "_seq": pl.Int64, "_step": pl.Int64})
-        state = ShardState(self.store, NoCache(), self.operator.traces, "plan")
+        state = ShardState(self.store, NoCache(), numbered_traces(self.operator.traces), "plan")
         found: list[tuple[str, Any]] = []
         for emission in self.operator.run([frame], Context(state.trace, self.dropped)):
             rows = emission.rows.sort("_parent").to_dicts()
@@ -222,7 +223,7 @@ def test_groups_that_a_function_deleted_leave_nothing_in_the_state() -> None:
     groups.operator = RecordGroups(fold, pl.Schema({"_k0": pl.String()}))
     assert groups.run([("g", 4), ("h", 5), ("i", -1)]) == [("g", (4,)), ("h", (5,)), ("i", None)]
     assert groups.run([("g", -1)]) == [("g", None)]
-    state = ShardState(groups.store, NoCache(), groups.operator.traces, "plan")
+    state = ShardState(groups.store, NoCache(), numbered_traces(groups.operator.traces), "plan")
     kept = [one for frame in state.trace("groups").frames() for one in frame["_f0"].to_list()]
     assert kept == ["h"]
     assert groups.run([("g", 3)]) == [("g", (3,))]
@@ -243,7 +244,7 @@ def test_times_beyond_the_years_of_python_are_aggregated(kind: Kind) -> None:
         frame = pl.DataFrame([row], schema={**schema, "_seq": pl.Int64, "_step": pl.Int64}).with_columns(
             v=value
         )
-        state = ShardState(store, NoCache(), operator.traces, "plan")
+        state = ShardState(store, NoCache(), numbered_traces(operator.traces), "plan")
         (emission,) = operator.run([frame], Context(state.trace, Counter()))
         found += [one["c0"] for one in cells(emission.rows["v0"])]
         state.commit()

@@ -15,6 +15,7 @@ from tablestream.operators.upsert import Upsert
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
+from tablestream.state.trace import numbered_traces
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +40,7 @@ class Bench:
                 self._message(schema, seq, *one[1:]) for seq, one in enumerate(changes, 1) if one[0] == number
             ]
             inputs.append(pl.DataFrame(mine, schema={**schema, "_seq": pl.Int64, "_step": pl.Int64}))
-        state = ShardState(self.store, NoCache(), self.operator.traces, "f00d")
+        state = ShardState(self.store, NoCache(), numbered_traces(self.operator.traces), "f00d")
         rows = [one.rows for one in self.operator.run(inputs, Context(state.trace, Counter()))]
         state.commit()
         found = pl.concat([one for one in rows if one.height] or rows[:1]).sort("_parent").to_dicts()
@@ -65,7 +66,7 @@ class Bench:
 
     def stored(self, trace: str) -> list[tuple[str | None, int]]:
         """The rows of a trace: value and time."""
-        state = ShardState(self.store, NoCache(), self.operator.traces, "f00d")
+        state = ShardState(self.store, NoCache(), numbered_traces(self.operator.traces), "f00d")
         rows = [row for frame in state.trace(trace).frames() for row in frame.to_dicts()]
         return [(self._text(row["v"]), row["_ts"]) for row in rows]
 

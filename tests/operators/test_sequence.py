@@ -15,6 +15,7 @@ from tablestream.operators.sequence import SequenceBy
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
+from tablestream.state.trace import numbered_traces
 
 OPERATOR = SequenceBy(pl.Schema({"_k0": pl.String()}), pl.Struct({"c0": pl.Int64()}), pl.Int64(), 10)
 Record = tuple[str, int, int | None, int]
@@ -39,7 +40,7 @@ class Table:
             for number, (key, sequence, value, time) in enumerate(records, 1)
         ]  # fmt: skip
         frame = pl.DataFrame(rows, schema={**schema, "_seq": pl.Int64, "_step": pl.Int64})
-        state = ShardState(self.store, NoCache(), self.operator.traces, "plan")
+        state = ShardState(self.store, NoCache(), numbered_traces(self.operator.traces), "plan")
         context = Context(state.trace, self.dropped, self.observed)
         (emission,) = self.operator.run([frame], context)
         self.observed = context.observed

@@ -17,6 +17,7 @@ from tablestream.operators.operator import Context
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
+from tablestream.state.trace import numbered_traces
 
 TEXT = "x" * 300
 
@@ -53,7 +54,7 @@ def test_values_of_every_type_have_bytes(kind: pl.DataType, small: Any, large: A
             for n, one in enumerate(values, 1)
         ]
         frame = pl.DataFrame(rows, schema={**schema, "_seq": pl.Int64, "_step": pl.Int64})
-        state = ShardState(MemoryStore(), NoCache(), operator.traces, "plan")
+        state = ShardState(MemoryStore(), NoCache(), numbered_traces(operator.traces), "plan")
         (emission,) = operator.run([frame], Context(state.trace, Counter()))
         left.append(emission.rows["_k0"].to_list())
     assert left == [[], [] if large is None else [b"\x01"]]
@@ -80,7 +81,7 @@ def test_dates_and_times_beyond_all_years_have_bytes(zone: str | None) -> None:
             "_step": [1, 2],
         }
     ).select(*schema, "_seq", "_step")
-    state = ShardState(MemoryStore(), NoCache(), operator.traces, "plan")
+    state = ShardState(MemoryStore(), NoCache(), numbered_traces(operator.traces), "plan")
     context = Context(state.trace, Counter())
     (emission,) = operator.run([frame], context)
     assert emission.rows.is_empty()

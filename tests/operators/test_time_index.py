@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tablestream.state.trace import Trace
 
-SPEC = by_time("waiting", 0, "_ts", {"n": pl.Int64(), "v": pl.String()}, ["n"], "n")
+SPEC = by_time("waiting", "_ts", {"n": pl.Int64(), "v": pl.String()}, ["n"], "n")
 
 #: A row's time, its number among those of the time, and its value.
 Row = tuple[int, int, str]

@@ -20,6 +20,7 @@ from tablestream.operators.reduce.ranking import Order
 from tablestream.operators.reduce.top import RANK, Top
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
+from tablestream.state.trace import numbered_traces
 from tests import reference
 from tests.marks import quick_first
 from tests.operators.test_groups import GROUPS, KEYS, Chain, cut
@@ -96,7 +97,7 @@ def recalled(chain: Chain) -> dict[tuple[str | None, int], tuple[str, ...] | Non
     """The ranks that are read from the state."""
     operator, store = chain.stages[1]
     assert isinstance(operator, Top)
-    state = ShardState(store, NoCache(), operator.traces, "f00d")
+    state = ShardState(store, NoCache(), numbered_traces(operator.traces), "f00d")
     rows = [row for frame in operator.recalled(state.trace) for row in frame.to_dicts()]
     found = {(row["_f0"], row[RANK]): shown(row["v"]) for row in rows}
     assert len(found) == len(rows)

@@ -25,13 +25,14 @@ from tablestream.state.cache import NoCache
 from tablestream.state.changes import SEQ, STEP
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
+from tablestream.state.trace import numbered_traces
 
 #: A row: its time and its key.
 Row = tuple[int, str]
 COLUMNS = {"k": pl.String(), ARRIVAL: pl.Int64(), ARRIVED: pl.Int64()}
 SPECS = (
-    by_time(WAITING, 0, "_ts", COLUMNS, [ARRIVAL], ARRIVAL),
-    by_time(BY_ARRIVAL, 1, ARRIVED, {"_ts": pl.Int64(), ARRIVAL: pl.Int64()}, [ARRIVAL], ARRIVAL),
+    by_time(WAITING, "_ts", COLUMNS, [ARRIVAL], ARRIVAL),
+    by_time(BY_ARRIVAL, ARRIVED, {"_ts": pl.Int64(), ARRIVAL: pl.Int64()}, [ARRIVAL], ARRIVAL),
 )
 
 
@@ -45,7 +46,7 @@ class Buffer:
 
     def run(self, rows: list[Row], without: str = "", tick_us: int | None = None) -> list[Row]:
         """Let rows come one by one; return those that leave. Rows with the key `without` are taken out."""
-        state, context = ShardState(self.store, NoCache(), SPECS, ""), self.context
+        state, context = ShardState(self.store, NoCache(), numbered_traces(SPECS), ""), self.context
         context.trace = state.trace
         if self.rule.wall_clock_us is not None:
             context.clock = WallClock(tick_us or 0, None if tick_us is None else len(rows) + 1)
@@ -76,7 +77,10 @@ class Buffer:
     @property
     def written(self) -> int:
         """The rows of the runs that the state has."""
-        return sum(run.rows for run in ShardState(self.store, NoCache(), SPECS, "").trace(WAITING).runs)
+        return sum(
+            run.rows
+            for run in ShardState(self.store, NoCache(), numbered_traces(SPECS), "").trace(WAITING).runs
+        )
 
 
 @pytest.mark.parametrize("seed", range(10))

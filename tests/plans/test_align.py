@@ -20,6 +20,7 @@ from tablestream.state.cache import NoCache
 from tablestream.state.changes import KEY_HASH, LIVE, PARTITION, POSITION, TIME, TS
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
+from tablestream.state.trace import numbered_traces
 from tests.marks import quick_each, quick_first
 from tests.plans.engine import Engine, Output, Step
 from tests.plans.logs import random_cuts, random_log
@@ -153,7 +154,7 @@ def test_an_order_by_times_beyond_the_years_of_python_goes_on() -> None:
         place = {"_t": column([time], kind), "_p": ["p"], "_o": [1], "_h0": [0]}
         heard = pl.DataFrame({**place, "_lane": ["l"], "_heard": [1], "_timed": [True]})
         message = pl.DataFrame({**place, "_kh": [1], "_live": [True], "v": ["row"]})
-        state = ShardState(store, NoCache(), alignment.traces, "plan")
+        state = ShardState(store, NoCache(), numbered_traces(alignment.traces), "plan")
         context = Context(state.trace, Counter(), marks=marks)
         gone += [rows.height for _, rows in alignment.release({1: [heard], 3: [message]}, context)]
         state.commit()
@@ -204,7 +205,7 @@ def test_records_wait_in_the_order_of_any_plain_type(kind: pl.DataType, time: Ca
             {TIME: [time(at) for at in lanes.values()], PARTITION: list(lanes), POSITION: [0, 0]}
         ).cast({TIME: kind})
         messages = numbered(records, pl.Series([time(at) for at in records], dtype=kind))
-        state = ShardState(store, NoCache(), alignment.traces, "", chunk_size_bytes=2000)
+        state = ShardState(store, NoCache(), numbered_traces(alignment.traces), "", chunk_size_bytes=2000)
         told = progress_of(places, pl.col(PARTITION), 0)
         context = Context(state.trace, Counter(), marks=marks)
         gone = [frame["_k0"] for _, frame in alignment.release({1: [messages], 2: [told]}, context)]
@@ -232,7 +233,7 @@ def test_a_lane_whose_records_have_no_time_of_their_own_is_silent() -> None:
         """Of a record in "a" that is as new as the clock, and one in "b" at a time."""
         places = pl.DataFrame({TIME: [now, timeless], PARTITION: ["a", "b"], POSITION: [0, 0]})
         told = progress_of(places.with_columns(pl.Series(TIMED, [True, has_time])), pl.col(PARTITION), now)
-        state = ShardState(store, NoCache(), alignment.traces, "")
+        state = ShardState(store, NoCache(), numbered_traces(alignment.traces), "")
         context = Context(state.trace, Counter(), marks=marks)
         messages = numbered([now], pl.Series([now], dtype=pl.Int64))
         gone = [frame["_k0"] for _, frame in alignment.release({1: [messages], 2: [told]}, context)]

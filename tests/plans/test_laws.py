@@ -23,7 +23,7 @@ from tablestream.state.cache import NoCache
 from tablestream.state.changes import ROOT, hop_columns
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
-from tablestream.state.trace import Found, Trace
+from tablestream.state.trace import Found, Trace, numbered_traces
 from tests.marks import quick_first
 from tests.plans.catalogue import COMPOSED, SINGLE
 from tests.plans.comparing import sources_of
@@ -329,7 +329,7 @@ class WatchedTrace:
 
 def fan_out(join: ForeignKeyAnswer, rows: int) -> tuple[list[pl.DataFrame], list[str]]:
     """Subscribe many left rows to one right row, then change that row."""
-    state = ShardState(MemoryStore(), NoCache(), join.traces, "f00d")
+    state = ShardState(MemoryStore(), NoCache(), numbered_traces(join.traces), "f00d")
     asked: list[str] = []
 
     def trace(name: str) -> Any:

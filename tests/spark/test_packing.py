@@ -26,6 +26,7 @@ from tablestream.state.cache import NoCache
 from tablestream.state.positions import frame_of
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
+from tablestream.state.trace import numbered_traces
 
 PORT, TOLD = Port(1, 1, 1, "_kh", "rows"), Port(2, 2, 2, "_kh", "rejected")
 PROGRESS = Port(3, 3, 3, EVERY_SHARD, "progress")
@@ -231,7 +232,7 @@ def test_elements_of_a_record_that_its_writer_numbered_are_no_repeats_of_each_ot
     rows = pl.concat(frames).with_row_index("_seq", 1).with_columns(pl.col("_seq").cast(pl.Int64))
     operator = Deduplicate(pl.Schema({"_k0": pl.String()}), rows.schema["v"])
     assert [name for name, one in filled_of(operator.inputs[0]).items() if one.of_each] == ["_no"]
-    state = ShardState(MemoryStore(), NoCache(), operator.traces, "plan")
+    state = ShardState(MemoryStore(), NoCache(), numbered_traces(operator.traces), "plan")
     context = Context(state.trace, Counter())
     (emission,) = operator.run([rows.select("_seq", *operator.inputs[0])], context)
     assert emission.rows["_parent"].to_list() == [1, 2]

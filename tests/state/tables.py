@@ -29,9 +29,9 @@ SCHEMA = pl.Schema(
         "v": pl.Struct({"text": pl.String(), "amount": pl.Decimal(18, 2)}),
     }
 )
-ONE_ROW_PER_KEY = TraceSpec("left", 0, SCHEMA, key=("_k0",))
-MANY_ROWS_PER_KEY = TraceSpec("many", 1, SCHEMA, key=("_k0",), unique=("_u0",))
-MANY_ROWS_HASHED = TraceSpec("hashed", 2, SCHEMA, key=("_k0",), unique=("_u0",), unique_hash="_uh")
+ONE_ROW_PER_KEY = TraceSpec("left", SCHEMA, key=("_k0",))
+MANY_ROWS_PER_KEY = TraceSpec("many", SCHEMA, key=("_k0",), number=1, unique=("_u0",))
+MANY_ROWS_HASHED = TraceSpec("hashed", SCHEMA, key=("_k0",), number=2, unique=("_u0",), unique_hash="_uh")
 SPECS = (ONE_ROW_PER_KEY, MANY_ROWS_PER_KEY, MANY_ROWS_HASHED)
 
 # Hashes by name: one without collisions, one with some, one with nothing else.

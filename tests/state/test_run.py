@@ -100,7 +100,7 @@ def test_chunks_are_bounded_and_together_are_the_run(size_bytes: int, inputs: in
 def test_rows_of_uneven_size_are_halved_until_they_fit() -> None:
     rng = random.Random(1)
     schema = pl.Schema({"_kh": pl.Int64(), "k": pl.Binary(), "_live": pl.Boolean()})
-    spec = TraceSpec("t", 0, schema, key=("k",))
+    spec = TraceSpec("t", schema, key=("k",))
     sizes = [10] * 200 + [30_000] * 6 + [10] * 200
     values = [rng.randbytes(size) for size in sizes]
     rows = pl.DataFrame({"_kh": range(len(sizes)), "k": values, "_live": [True] * len(sizes)}, schema=schema)

@@ -14,7 +14,7 @@ from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
 from tablestream.state.trace import TraceSpec
 
-SPEC = TraceSpec("rows", 0, pl.Schema({"_kh": pl.Int64, "_k0": pl.String, "_live": pl.Boolean}), key=("_k0",))
+SPEC = TraceSpec("rows", pl.Schema({"_kh": pl.Int64, "_k0": pl.String, "_live": pl.Boolean}), key=("_k0",))
 
 
 @given(st.text())

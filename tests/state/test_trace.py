@@ -179,7 +179,7 @@ def test_keys_are_equal_as_spark_has_it() -> None:
         (2, -zero, {"a": None}, b"\x00", True),
         (3, None, None, None, True),
     ]
-    state = ShardState(MemoryStore(), NoCache(), [TraceSpec("t", 0, schema, key=tuple(key))], "f00d")
+    state = ShardState(MemoryStore(), NoCache(), [TraceSpec("t", schema, key=tuple(key))], "f00d")
     state.trace("t").insert(pl.DataFrame(stored, schema=schema, orient="row"))
     asked = [
         (1, nan, {"a": [1, None]}, b""),
@@ -395,7 +395,7 @@ def test_a_chunk_with_other_columns_is_refused() -> None:
     fill(state.trace("left"), 4)
     run = state.trace("left").runs[0]
     narrow = TraceSpec(
-        "left", 0, pl.Schema({"_kh": pl.Int64, "_k0": pl.Int64, "_live": pl.Boolean}), key=("_k0",)
+        "left", pl.Schema({"_kh": pl.Int64, "_k0": pl.Int64, "_live": pl.Boolean}), key=("_k0",)
     )
     with pytest.raises(DamagedStateError, match="Run 0 of trace 'left' has the columns"):
         RunStorage(narrow, store, MemoryCache()).read(run, 0)
@@ -413,7 +413,7 @@ def test_a_chunk_with_other_columns_is_refused() -> None:
 )
 def test_a_spec_without_its_columns_cannot_be_made(options: dict[str, Any], named: str) -> None:
     with pytest.raises(ValueError, match=named):
-        TraceSpec("left", 0, SCHEMA, **options)
+        TraceSpec("left", SCHEMA, **options)
 
 
 def test_traces_of_a_shard_have_names_and_numbers_of_their_own() -> None:

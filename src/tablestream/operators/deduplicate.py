@@ -84,7 +84,6 @@ class Deduplicate(OfTable):
         return (
             TraceSpec(
                 name="written",
-                number=0,
                 hash=WRITER_HASH,
                 key=(WRITER,),
                 unique=(RECORD_KEY,),

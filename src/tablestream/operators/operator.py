@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
-from tablestream.state.changes import KEY_HASH, LIVE, TS
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, TS
 from tablestream.state.trace import Trace, TraceSpec
 
 PARENT, NUMBER = "_parent", "_n"
@@ -78,11 +78,20 @@ def keyed_changes(keys: pl.Schema, value: pl.DataType) -> Messages:
 
 
 def rows_trace(
-    name: str, keys: pl.Schema, values: Mapping[str, pl.DataType], *, number: int = 0, hashed: str = KEY_HASH
+    name: str, keys: pl.Schema, values: Mapping[str, pl.DataType], *, hashed: str = KEY_HASH
 ) -> TraceSpec:
     """The trace of a table: the last row of each key, and its time. `hashed`: the column of the key's hash."""
     columns = {hashed: pl.Int64(), **keys, TS: pl.Int64(), LIVE: pl.Boolean(), **values}
-    return TraceSpec(name=name, number=number, hash=hashed, key=tuple(keys), schema=pl.Schema(columns))
+    return TraceSpec(name=name, hash=hashed, key=tuple(keys), schema=pl.Schema(columns))
+
+
+def pointing_trace(
+    name: str, foreign_keys: pl.Schema, keys: pl.Schema, columns: Mapping[str, pl.DataType]
+) -> TraceSpec:
+    """The trace of rows that are looked up by another key than their own, and have some further columns."""
+    schema = {FOREIGN_HASH: pl.Int64(), **foreign_keys, KEY_HASH: pl.Int64(), **keys, **columns}
+    by, own = tuple(foreign_keys), tuple(keys)
+    return TraceSpec(name, pl.Schema(schema), by, own, hash=FOREIGN_HASH, unique_hash=KEY_HASH)
 
 
 @dataclass(frozen=True)
@@ -281,6 +290,24 @@ class OfTable(Operator):
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:
         return (keyed_changes(self.keys, self.value),)
+
+
+@dataclass(frozen=True)
+class Pointing(Operator):
+    """An operator of rows or records that point at the rows of another table, by its key.
+
+    Parameters
+    ----------
+    keys, foreign_keys
+        The columns and dtypes of their own key, and of the foreign key.
+    value, right_value
+        The dtypes of their value, and of the other table's.
+    """
+
+    keys: pl.Schema
+    foreign_keys: pl.Schema
+    value: pl.DataType
+    right_value: pl.DataType
 
 
 @dataclass(frozen=True)

@@ -70,9 +70,7 @@ class SequenceBy(OfTable):
         columns = {KEY_HASH: pl.Int64(), **self.keys, SEQUENCE: self.sequence, UNTIL: pl.Int64()}
         schema = pl.Schema({**columns, LIVE: pl.Boolean()})
         return (
-            TraceSpec(
-                name="sequences", number=0, hash=KEY_HASH, key=tuple(self.keys), schema=schema, expires=UNTIL
-            ),
+            TraceSpec(name="sequences", hash=KEY_HASH, key=tuple(self.keys), schema=schema, expires=UNTIL),
         )
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:

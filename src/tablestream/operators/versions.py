@@ -203,7 +203,7 @@ class Versions:
         How far back versions are kept, in microseconds.
     forgetful
         As in Kafka Streams; see above.
-    name, number
+    name
         Of the trace.
     """
 
@@ -213,7 +213,6 @@ class Versions:
     history_us: int
     forgetful: bool = False
     name: str = "versions"
-    number: int = 0
 
     @property
     def trace(self) -> TraceSpec:
@@ -228,7 +227,6 @@ class Versions:
         marks = {CLOSED: pl.Int64(), DELETED: pl.Boolean()} if self.forgetful else {}
         return TraceSpec(
             name=self.name,
-            number=self.number,
             hash=self.key_hash,
             key=tuple(self.keys),
             unique=(FROM,),

@@ -88,7 +88,7 @@ class Alignment:
     def lanes(self) -> TraceSpec:
         """The trace of the lanes."""
         columns = {_ZERO: pl.Int64(), LANE: pl.String(), TIME: self.time, HEARD: pl.Int64()}
-        return TraceSpec("lanes", 0, pl.Schema({**columns, LIVE: pl.Boolean()}), (LANE,), hash=_ZERO)
+        return TraceSpec("lanes", pl.Schema({**columns, LIVE: pl.Boolean()}), (LANE,), hash=_ZERO)
 
     def waiting(self, held: Held) -> TraceSpec:
         """The trace of the messages that wait for a port."""
@@ -97,7 +97,7 @@ class Alignment:
         number = 1 + self.held.index(held)
         columns = {ARRIVAL: pl.Int64(), **place, **message}
         name = f"waiting {number}: {held.target.label}"
-        return by_time(name, number, _INDEXED, columns, [ARRIVAL], ARRIVAL)
+        return by_time(name, _INDEXED, columns, [ARRIVAL], ARRIVAL)
 
     @property
     def marks(self) -> tuple[str, ...]:

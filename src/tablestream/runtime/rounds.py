@@ -26,6 +26,7 @@ from tablestream.state.changes import KEY_HASH
 from tablestream.state.positions import Ints
 from tablestream.state.run import CHUNK_SIZE_BYTES
 from tablestream.state.shard import ShardState
+from tablestream.state.trace import numbered_traces
 
 if TYPE_CHECKING:
     from tablestream.operators.operator import Operator
@@ -169,7 +170,7 @@ class Round:
         """Every trace of the round, numbered."""
         specs = [spec for placed in self.operators for spec in placed.trace_specs]
         specs += self.alignment.traces if self.alignment is not None else ()
-        return tuple(replace(spec, number=number) for number, spec in enumerate(specs))
+        return numbered_traces(specs)
 
     @property
     def ports(self) -> tuple[int, ...]:

@@ -65,7 +65,7 @@ class ShardState:
     >>> from tablestream.state.cache import NoCache
     >>> from tablestream.state.store import MemoryStore
     >>> schema = pl.Schema({"_kh": pl.Int64, "_k0": pl.String, "_live": pl.Boolean})
-    >>> spec = TraceSpec("left", 0, schema, key=("_k0",))
+    >>> spec = TraceSpec("left", schema, key=("_k0",))
     >>> store = MemoryStore()
     >>> state = ShardState(store, NoCache(), [spec], "f00d")
     >>> state.trace("left").insert(pl.DataFrame({"_kh": [7], "_k0": ["a"], "_live": [True]}))

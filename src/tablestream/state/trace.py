@@ -32,8 +32,6 @@ class TraceSpec:
     ----------
     name
         Used in the manifest and in messages.
-    number
-        Used for the chunks in the store; unique in the shard.
     schema
         All the columns in order, with `hash`, the key columns and ``_live`` among them.
     key
@@ -46,21 +44,18 @@ class TraceSpec:
         An optional Int64 hash of the unique columns: it makes finding versions of a row twice as fast.
     expires
         An optional Int64 column that says when a row expires; null: never. Merges remove expired rows.
-
-    Raises
-    ------
-    ValueError
-        If a column is missing from the schema or has the wrong type.
+    number
+        Used for the chunks in the store; unique in the shard. `numbered_traces` gives it.
     """
 
     name: str
-    number: int
     schema: pl.Schema
     key: tuple[str, ...]
     unique: tuple[str, ...] = ()
     hash: str = "_kh"
     unique_hash: str | None = None
     expires: str | None = None
+    number: int = 0
 
     def __post_init__(self) -> None:
         """Check that the columns exist."""
@@ -78,6 +73,11 @@ class TraceSpec:
     def identity(self) -> tuple[str, ...]:
         """The columns that make a row unique."""
         return (*self.key, *self.unique)
+
+
+def numbered_traces(specs: Iterable[TraceSpec]) -> tuple[TraceSpec, ...]:
+    """Number the traces of a shard."""
+    return tuple(replace(spec, number=number) for number, spec in enumerate(specs))
 
 
 @dataclass(frozen=True)

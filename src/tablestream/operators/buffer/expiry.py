@@ -33,7 +33,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
@@ -123,9 +123,8 @@ class Expiry(OfTable):
         key = {KEY_HASH: pl.Int64(), **self.keys}
         times = {_DATED: WAITING} | ({ARRIVED: BY_ARRIVAL} if self.needs_clock else {})
         schema = pl.Schema(key | dict.fromkeys(times, pl.Int64()) | {LIVE: pl.Boolean()})
-        indexes = (by_time(name, 1, time, key, tuple(self.keys), KEY_HASH) for time, name in times.items())
-        traces = (TraceSpec(_ROWS, 0, schema, tuple(self.keys)), *indexes)
-        return tuple(replace(spec, number=number) for number, spec in enumerate(traces))
+        indexes = (by_time(name, time, key, tuple(self.keys), KEY_HASH) for time, name in times.items())
+        return (TraceSpec(_ROWS, schema, tuple(self.keys)), *indexes)
 
     @property
     def _rule(self) -> ReleaseRule:

@@ -70,7 +70,7 @@ class Reorder(OfTable):
     def traces(self) -> tuple[TraceSpec, ...]:
         columns = {KEY_HASH: pl.Int64(), **self.keys, ARRIVAL: pl.Int64()}
         columns |= {EXISTS: pl.Boolean(), "v": self.value}
-        return (by_time(WAITING, 0, TS, columns, [ARRIVAL], ARRIVAL),)
+        return (by_time(WAITING, TS, columns, [ARRIVAL], ARRIVAL),)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         (spec,), rule = self.traces, ReleaseRule(self.bound_us, late=LATE)

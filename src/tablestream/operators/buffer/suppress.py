@@ -26,7 +26,7 @@ Kafka Streams ``KTable.suppress(untilTimeLimit)``; ``docs/semantics/suppress.md`
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import polars as pl
@@ -112,10 +112,9 @@ class Suppress(OfTable):
         times = {SINCE: WAITING} | ({} if self.wall_clock_us is None else {ARRIVED: BY_ARRIVAL})
         row = {TS: pl.Int64(), LIVE: pl.Boolean(), EXISTS: pl.Boolean(), "v": self.value}
         schema = pl.Schema(key | dict.fromkeys(times, pl.Int64()) | row)
-        indexes = (by_time(name, 1, time, key, tuple(self.keys), KEY_HASH) for time, name in times.items())
+        indexes = (by_time(name, time, key, tuple(self.keys), KEY_HASH) for time, name in times.items())
         rows = self._rows.traces if self.minimal else ()
-        traces = (TraceSpec(_HELD, 0, schema, tuple(self.keys)), *indexes, *rows)
-        return tuple(replace(spec, number=number) for number, spec in enumerate(traces))
+        return (TraceSpec(_HELD, schema, tuple(self.keys)), *indexes, *rows)
 
     @property
     def _rule(self) -> ReleaseRule:

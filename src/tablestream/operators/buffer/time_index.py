@@ -42,7 +42,6 @@ def latest(known: int | None, times: pl.Series) -> int:
 
 def by_time(
     name: str,
-    number: int,
     time: str,
     columns: Mapping[str, pl.DataType],
     unique: Sequence[str],
@@ -52,7 +51,7 @@ def by_time(
 
     Parameters
     ----------
-    name, number, unique_hash
+    name, unique_hash
         As in `TraceSpec`.
     time
         The Int64 column of the times.
@@ -62,7 +61,7 @@ def by_time(
         The columns that distinguish rows with the same time.
     """
     schema = pl.Schema({time: pl.Int64(), **columns, LIVE: pl.Boolean()})
-    return TraceSpec(name, number, schema, (time,), tuple(unique), hash=time, unique_hash=unique_hash)
+    return TraceSpec(name, schema, (time,), tuple(unique), hash=time, unique_hash=unique_hash)
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class TimeIndex:
     >>> from tablestream.state.cache import NoCache
     >>> from tablestream.state.shard import ShardState
     >>> from tablestream.state.store import MemoryStore
-    >>> spec = by_time("waiting", 0, "_ts", {"n": pl.Int64()}, ["n"], "n")
+    >>> spec = by_time("waiting", "_ts", {"n": pl.Int64()}, ["n"], "n")
     >>> index = TimeIndex(ShardState(MemoryStore(), NoCache(), [spec], "").trace("waiting"), {}, "waiting")
     >>> index.update(pl.DataFrame({"_ts": [5, 7, 9], "n": [1, 2, 3], "_live": True}))
     >>> due = index.until(7)

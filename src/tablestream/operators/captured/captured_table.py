@@ -136,10 +136,9 @@ class CapturedTable(OfTable):
         place = {"position": pl.String(), "place": pl.String(), "last": pl.String()}
         position = {_PARTITION_HASH: pl.Int64(), "partition": pl.Int64(), **place}
         traces = [
-            TraceSpec(_ROWS, 0, rows, tuple(self.keys), hash=KEY_HASH),
+            TraceSpec(_ROWS, rows, tuple(self.keys), hash=KEY_HASH),
             TraceSpec(
                 _POSITIONS,
-                1,
                 pl.Schema({**position, LIVE: pl.Boolean()}),
                 ("partition",),
                 hash=_PARTITION_HASH,
@@ -147,7 +146,7 @@ class CapturedTable(OfTable):
         ]
         if self.follows_moves:
             moved = pl.Schema({**key, LIVE: pl.Boolean()})
-            traces.append(TraceSpec(_MOVED_KEYS, 2, moved, tuple(self.keys), hash=KEY_HASH))
+            traces.append(TraceSpec(_MOVED_KEYS, moved, tuple(self.keys), hash=KEY_HASH))
         return tuple(traces)
 
     @property

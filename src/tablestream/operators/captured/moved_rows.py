@@ -79,9 +79,9 @@ class MovedRows(OfTable):
         message = {**key, TS: pl.Int64(), EXISTS: pl.Boolean(), LEFT: pl.Boolean()}
         row = {LIVE: pl.Boolean(), "v": self.value}
         return (
-            TraceSpec(_ROWS, 0, pl.Schema({**key, **row}), tuple(self.keys), hash=KEY_HASH),
-            TraceSpec(_LEAVING, 1, pl.Schema({**head, **row}), (ARRIVAL,), hash=_HASH),
-            TraceSpec(WAITING, 2, pl.Schema({**head, **message, **row}), (ARRIVAL,), hash=_HASH),
+            TraceSpec(_ROWS, pl.Schema({**key, **row}), tuple(self.keys), hash=KEY_HASH),
+            TraceSpec(_LEAVING, pl.Schema({**head, **row}), (ARRIVAL,), hash=_HASH),
+            TraceSpec(WAITING, pl.Schema({**head, **message, **row}), (ARRIVAL,), hash=_HASH),
         )
 
     @property

@@ -122,9 +122,9 @@ class TransactionGate(Operator):
         seen = pl.Schema({**of, EVENT: pl.Int64(), LIVE: pl.Boolean()})
         ended = pl.Schema({**of, _UNTIL: pl.Int64(), LIVE: pl.Boolean()})
         return (
-            TraceSpec(_LINE, 0, pl.Schema(line), (ARRIVAL,), hash=_HASH),
-            TraceSpec(_SEEN, 1, seen, (TRANSACTION,), (EVENT,), hash=_HASH),
-            TraceSpec(_ENDED, 2, ended, (TRANSACTION,), hash=_HASH, expires=_UNTIL),
+            TraceSpec(_LINE, pl.Schema(line), (ARRIVAL,), hash=_HASH),
+            TraceSpec(_SEEN, seen, (TRANSACTION,), (EVENT,), hash=_HASH),
+            TraceSpec(_ENDED, ended, (TRANSACTION,), hash=_HASH, expires=_UNTIL),
         )
 
     @property
@@ -258,8 +258,8 @@ class HeldChanges(OfTable):
         blocked = pl.Schema({**key, TRANSACTION: pl.String(), NUMBER: pl.Int64(), LIVE: pl.Boolean()})
         schema = pl.Schema({**waiting, LIVE: pl.Boolean(), "v": self.value})
         return (
-            TraceSpec(WAITING, 0, schema, (TRANSACTION,), (ARRIVAL,), hash=_HASH),
-            TraceSpec(_BLOCKED, 1, blocked, tuple(self.keys), hash=KEY_HASH),
+            TraceSpec(WAITING, schema, (TRANSACTION,), (ARRIVAL,), hash=_HASH),
+            TraceSpec(_BLOCKED, blocked, tuple(self.keys), hash=KEY_HASH),
         )
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:

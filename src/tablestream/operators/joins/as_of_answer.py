@@ -167,7 +167,6 @@ class AsOfAnswer(Operator):
         columns |= {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
         return TraceSpec(
             name="subscriptions",
-            number=1,
             hash=KEY_TIME,
             key=(*self.foreign_keys, AS_OF),
             unique=tuple(self.keys),

@@ -59,7 +59,7 @@ from tablestream.operators.buffer.waiting import (
 )
 from tablestream.operators.events import ints, touched_keys
 from tablestream.operators.joins.stream_table_join import joinable, last_places, stream_table_inputs
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Pointing, keyed_rows
 from tablestream.operators.reasons import BEFORE_HISTORY, LATE, NULL_KEY_OR_VALUE
 from tablestream.operators.versions import OpenVersions, Versions
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, STEP, TS, key_columns
@@ -70,15 +70,11 @@ OBSERVED, BUFFERED, NEWEST = "observed", "buffered", "newest"
 
 
 @dataclass(frozen=True)
-class AsOfJoin(Operator):
+class AsOfJoin(Pointing):
     """Look up, for every record, the version that was valid at its time.
 
     Parameters
     ----------
-    keys, foreign_keys
-        The columns and dtypes of the stream's key, and of the foreign key, which is the table's key.
-    value, right_value
-        The dtypes of a record's value and of a row's.
     history_us
         How far back versions are kept, in microseconds.
     keep_left
@@ -105,10 +101,6 @@ class AsOfJoin(Operator):
     records remembered for the keys whose versions arrive.
     """
 
-    keys: pl.Schema
-    foreign_keys: pl.Schema
-    value: pl.DataType
-    right_value: pl.DataType
     history_us: int
     keep_left: bool = False
     forgetful: bool = False
@@ -157,7 +149,6 @@ class AsOfJoin(Operator):
         columns |= {TS: pl.Int64(), ARRIVAL: pl.Int64(), ARRIVED: pl.Int64(), LIVE: pl.Boolean()}
         return TraceSpec(
             name="joined",
-            number=2,
             hash=FOREIGN_HASH,
             key=tuple(self.foreign_keys),
             unique=(ARRIVAL,),
@@ -170,9 +161,9 @@ class AsOfJoin(Operator):
         """Records that wait, by their times; and their times, by when they arrived on the wall clock."""
         if self.grace_us is None:
             return ()
-        waiting = by_time(WAITING, 1, TS, dict(self._joined.schema), [ARRIVAL], ARRIVAL)
+        waiting = by_time(WAITING, TS, dict(self._joined.schema), [ARRIVAL], ARRIVAL)
         columns = {TS: pl.Int64(), ARRIVAL: pl.Int64()}
-        arrived = by_time(BY_ARRIVAL, 3, ARRIVED, columns, [ARRIVAL], ARRIVAL)
+        arrived = by_time(BY_ARRIVAL, ARRIVED, columns, [ARRIVAL], ARRIVAL)
         return (waiting,) if self.wall_clock_us is None else (waiting, arrived)
 
     @property

@@ -80,6 +80,7 @@ from tablestream.operators.operator import (
     Context,
     Emission,
     HasFinal,
+    pointing_trace,
     rows_trace,
 )
 from tablestream.operators.reasons import STALE
@@ -179,22 +180,14 @@ class ForeignKeyAnswer(HasFinal):
 
     @property
     def _subscriptions(self) -> TraceSpec:
-        columns = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys, KEY_HASH: pl.Int64(), **self.keys}
-        return TraceSpec(
-            name="subscriptions",
-            number=0,
-            hash=FOREIGN_HASH,
-            key=tuple(self.foreign_keys),
-            unique=tuple(self.keys),
-            unique_hash=KEY_HASH,
-            schema=pl.Schema({**columns, LIVE: pl.Boolean(), "v": self.left_value}),
-        )
+        columns = {LIVE: pl.Boolean(), "v": self.left_value}
+        return pointing_trace("subscriptions", self.foreign_keys, self.keys, columns)
 
     @property
     def right_rows(self) -> TraceSpec:
         """The right table."""
         values = {"v": self.right_value}
-        return rows_trace("right rows", self.foreign_keys, values, number=1, hashed=FOREIGN_HASH)
+        return rows_trace("right rows", self.foreign_keys, values, hashed=FOREIGN_HASH)
 
     @property
     def _unmatched(self) -> UnmatchedRows:
@@ -414,7 +407,6 @@ class UnmatchedRows:
         columns = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys, LIVE: pl.Boolean(), COUNT: pl.Int64()}
         return TraceSpec(
             name="subscription counts",
-            number=2,
             hash=FOREIGN_HASH,
             key=tuple(self.foreign_keys),
             schema=pl.Schema(columns),

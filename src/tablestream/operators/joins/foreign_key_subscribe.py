@@ -159,9 +159,7 @@ class ForeignKeySubscribe(HasFinal):
         columns |= dict(self.foreign_keys)
         if self.compare_values:
             columns[VALUE_HASH] = pl.Int64()
-        return TraceSpec(
-            name="foreign keys", number=0, hash=KEY_HASH, key=tuple(self.keys), schema=pl.Schema(columns)
-        )
+        return TraceSpec(name="foreign keys", hash=KEY_HASH, key=tuple(self.keys), schema=pl.Schema(columns))
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:

@@ -61,8 +61,7 @@ class GlobalJoin(HasFinal):
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
-        specs = (*self.subscribe.traces, *self.answer.traces)
-        return tuple(replace(spec, number=number) for number, spec in enumerate(specs))
+        return (*self.subscribe.traces, *self.answer.traces)
 
     @property
     def reasons(self) -> tuple[str, ...]:

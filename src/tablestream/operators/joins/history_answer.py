@@ -30,7 +30,7 @@ import polars as pl
 from tablestream.operators.events import ints, ranks, touched_keys
 from tablestream.operators.joins.history_subscribe import ASKS, HistorySubscribe
 from tablestream.operators.joins.result_history import END, piece_schema
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Pointing
 from tablestream.operators.reasons import EXPIRED
 from tablestream.operators.versions import BOUND, INPUT, POSITION, OpenVersions, Versions, columns_of
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, TS, last_by
@@ -44,15 +44,11 @@ _PIECE: Mapping[str, type[pl.DataType]] = dict.fromkeys((PARENT, NUMBER, TS, END
 
 
 @dataclass(frozen=True)
-class HistoryAnswer(Operator):
+class HistoryAnswer(Pointing):
     """The right half of a foreign-key join of versioned tables.
 
     Parameters
     ----------
-    keys, foreign_keys
-        The columns and dtypes of the left table's key and of the right table's.
-    value, right_value
-        The dtypes of the two values.
     history_us
         How far back the result is maintained, in microseconds.
     keep_left
@@ -65,10 +61,6 @@ class HistoryAnswer(Operator):
     with an arriving version.
     """
 
-    keys: pl.Schema
-    foreign_keys: pl.Schema
-    value: pl.DataType
-    right_value: pl.DataType
     history_us: int
     keep_left: bool = False
 
@@ -97,7 +89,6 @@ class HistoryAnswer(Operator):
         columns |= {TS: pl.Int64(), END: pl.Int64(), LIVE: pl.Boolean(), "v": self.value}
         return TraceSpec(
             name="subscriptions",
-            number=1,
             hash=FOREIGN_HASH,
             key=tuple(self.foreign_keys),
             unique=(*self.keys, TS),

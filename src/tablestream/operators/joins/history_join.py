@@ -89,8 +89,8 @@ class HistoryJoin(Operator):
     @property
     def _sides(self) -> tuple[Versions, Versions]:
         left, right = (
-            Versions(KEY_HASH, self.keys, value, self.history_us, name=name, number=number)
-            for number, (name, value) in enumerate(zip(("left", "right"), self.values, strict=True))
+            Versions(KEY_HASH, self.keys, value, self.history_us, name=name)
+            for name, value in zip(("left", "right"), self.values, strict=True)
         )
         return left, right
 

@@ -28,7 +28,7 @@ import polars as pl
 
 from tablestream.operators.events import ints
 from tablestream.operators.joins.result_history import END, piece_schema
-from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
+from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Pointing, keyed_rows
 from tablestream.operators.reasons import EXPIRED, NULL_FOREIGN_KEY
 from tablestream.operators.versions import BOUND, POSITION, OpenVersions, Versions, columns_of
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, TS
@@ -42,15 +42,11 @@ _SUBSCRIPTION: Mapping[str, type[pl.DataType]] = dict.fromkeys((POSITION, NUMBER
 
 
 @dataclass(frozen=True)
-class HistorySubscribe(Operator):
+class HistorySubscribe(Pointing):
     """The left half of a foreign-key join of versioned tables.
 
     Parameters
     ----------
-    keys, foreign_keys
-        The columns and dtypes of the left table's key and of the foreign key.
-    value, right_value
-        The dtypes of the two values.
     history_us
         How far back the result is maintained, in microseconds.
     keep_left
@@ -63,10 +59,6 @@ class HistorySubscribe(Operator):
     as `ResultHistory` reads them.
     """
 
-    keys: pl.Schema
-    foreign_keys: pl.Schema
-    value: pl.DataType
-    right_value: pl.DataType
     history_us: int
     keep_left: bool = False
 

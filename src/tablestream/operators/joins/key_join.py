@@ -125,8 +125,7 @@ class KeyJoin(CanBeThin):
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
         return tuple(
-            rows_trace(f"input {number}", self.keys, {"v": value}, number=number)
-            for number, value in enumerate(self.values)
+            rows_trace(f"input {number}", self.keys, {"v": value}) for number, value in enumerate(self.values)
         )
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:

@@ -50,6 +50,7 @@ from tablestream.operators.operator import (
     Emission,
     Operator,
     keyed_rows,
+    pointing_trace,
 )
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
 from tablestream.state.positions import MIX, Bools, Ints, gather
@@ -163,16 +164,8 @@ class ManyToMany(Operator):
         return self._trace(0, "left rows"), self._trace(1, "right rows")
 
     def _trace(self, side: int, name: str) -> TraceSpec:
-        keys, head = self.keys[side], {FOREIGN_HASH: pl.Int64(), **self.join_keys, KEY_HASH: pl.Int64()}
-        return TraceSpec(
-            name=name,
-            number=side,
-            hash=FOREIGN_HASH,
-            key=tuple(self.join_keys),
-            unique=tuple(keys),
-            unique_hash=KEY_HASH,
-            schema=pl.Schema({**head, **keys, TS: pl.Int64(), LIVE: pl.Boolean(), "v": self.values[side]}),
-        )
+        columns = {TS: pl.Int64(), LIVE: pl.Boolean(), "v": self.values[side]}
+        return pointing_trace(name, self.join_keys, self.keys[side], columns)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         traces = [context.trace(spec.name) for spec in self.traces]

@@ -30,7 +30,7 @@ import polars as pl
 
 from tablestream.operators.arrangement import Arrangement, TableRows, table_rows
 from tablestream.operators.events import bools, ints, pick
-from tablestream.operators.operator import PARENT, Context, Emission, Operator, keyed_rows, rows_trace
+from tablestream.operators.operator import PARENT, Context, Emission, Pointing, keyed_rows, rows_trace
 from tablestream.operators.reasons import NULL_KEY_OR_VALUE
 from tablestream.state.changes import (
     FOREIGN_HASH,
@@ -46,15 +46,11 @@ from tablestream.state.trace import TraceSpec
 
 
 @dataclass(frozen=True)
-class StreamTableJoin(Operator):
+class StreamTableJoin(Pointing):
     """Look up a row for every record.
 
     Parameters
     ----------
-    keys, foreign_keys
-        The columns and dtypes of the stream's key, and of the foreign key, which is the table's key.
-    value, right_value
-        The dtypes of a record's value and of a row's.
     keep_left
         Whether an unmatched record is emitted.
     atomic
@@ -67,10 +63,6 @@ class StreamTableJoin(Operator):
     ``_ts``, ``_live``, ``v0``, ``v1``.
     """
 
-    keys: pl.Schema
-    foreign_keys: pl.Schema
-    value: pl.DataType
-    right_value: pl.DataType
     keep_left: bool = False
     atomic: bool = True
 

@@ -15,7 +15,7 @@ KIP-904; Kafka Streams ``KGroupedTable``; ``docs/semantics/groups.md``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import polars as pl
@@ -103,7 +103,7 @@ class Aggregate(OneResult):
         specs += (counts_trace(column, self.group_keys) for column in self._counted)
         counted = (one.traces(self.group_keys) for functions in self._counted.values() for one in functions)
         specs += {spec.name: spec for traces in counted for spec in traces}.values()
-        return tuple(replace(spec, number=number) for number, spec in enumerate(specs))
+        return tuple(specs)
 
     def _largest(self, events: GroupEvents) -> float | None:
         kinds = [one.result for one in self.functions]

@@ -151,7 +151,6 @@ def counts_trace(column: str, group_keys: pl.Schema) -> TraceSpec:
     columns = {VALUE_HASH: pl.Int64(), **group_keys, VALUE: pl.Binary()}
     return TraceSpec(
         name=f"values of {column}",
-        number=0,
         hash=VALUE_HASH,
         key=(*group_keys, VALUE),
         schema=pl.Schema({**columns, LIVE: pl.Boolean(), COUNT: pl.Int64()}),

@@ -262,7 +262,6 @@ def groups_trace(group_keys: pl.Schema, aggregates: dict[str, pl.DataType]) -> T
     columns = {FOREIGN_HASH: pl.Int64(), **group_keys, TS: pl.Int64(), LIVE: pl.Boolean(), ROWS: pl.Int64()}
     return TraceSpec(
         name="groups",
-        number=0,
         hash=FOREIGN_HASH,
         key=tuple(group_keys),
         schema=pl.Schema({**columns, **aggregates}),

@@ -30,13 +30,14 @@ import polars as pl
 
 from tablestream.operators.cells import cells, column
 from tablestream.operators.events import bools, ints
+from tablestream.operators.operator import pointing_trace
 from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.groups import ROWS, GroupEvents
 from tablestream.operators.reduce.heads import are_large, most_heads
 from tablestream.operators.reduce.ranking import Order, Ranking
 from tablestream.operators.reduce.regroup import IS
 from tablestream.operators.reduce.row_versions import TURN, RowVersions, group_numbers
-from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, last_by
+from tablestream.state.changes import FOREIGN_HASH, LIVE, SEQ, last_by
 from tablestream.state.positions import Bools, Ints, gather
 from tablestream.state.trace import Trace, TraceSpec
 
@@ -116,16 +117,8 @@ class GroupRows:
         return self._trace(f"heads by {order}")
 
     def _trace(self, name: str) -> TraceSpec:
-        columns = {FOREIGN_HASH: pl.Int64(), **self.group_keys, KEY_HASH: pl.Int64(), **self.keys}
-        return TraceSpec(
-            name=name,
-            number=0,  # the operator numbers all its traces
-            hash=FOREIGN_HASH,
-            key=tuple(self.group_keys),
-            unique=tuple(self.keys),
-            unique_hash=KEY_HASH,
-            schema=pl.Schema({**columns, LIVE: pl.Boolean(), TURN: pl.Int64(), "v": self.value}),
-        )
+        columns = {LIVE: pl.Boolean(), TURN: pl.Int64(), "v": self.value}
+        return pointing_trace(name, self.group_keys, self.keys, columns)
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ from tablestream.operators.operator import (
     Context,
     Emission,
     keyed_rows,
+    pointing_trace,
 )
 from tablestream.operators.reduce.frames import Frames, Use
 from tablestream.operators.reduce.ranking import sorted_by
@@ -112,18 +113,8 @@ class Over(CanBeThin):
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
-        head = {FOREIGN_HASH: pl.Int64(), **self.partition_keys, KEY_HASH: pl.Int64(), **self.keys}
-        return (
-            TraceSpec(
-                name="partition rows",
-                number=0,
-                hash=FOREIGN_HASH,
-                key=tuple(self.partition_keys),
-                unique=tuple(self.keys),
-                unique_hash=KEY_HASH,
-                schema=pl.Schema({**head, LIVE: pl.Boolean(), "v": self.value}),
-            ),
-        )
+        columns = {LIVE: pl.Boolean(), "v": self.value}
+        return (pointing_trace("partition rows", self.partition_keys, self.keys, columns),)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Compute the partitions anew that messages change, emit what changed, and remember their rows."""

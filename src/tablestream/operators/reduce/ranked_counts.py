@@ -149,7 +149,7 @@ def values_trace(name: str, group_keys: pl.Schema, of: pl.DataType) -> TraceSpec
     """A trace of values of groups, and how many rows have each of them."""
     columns = {FOREIGN_HASH: pl.Int64(), **group_keys, VALUE: pl.Binary(), LIVE: pl.Boolean()}
     schema = pl.Schema({**columns, COUNT: pl.Int64(), CELL: of})
-    return TraceSpec(name, 0, schema, key=tuple(group_keys), unique=(VALUE,), hash=FOREIGN_HASH)
+    return TraceSpec(name, schema, key=tuple(group_keys), unique=(VALUE,), hash=FOREIGN_HASH)
 
 
 def stored_values(events: GroupEvents, trace: Trace, groups: Bools) -> tuple[pl.DataFrame, list[int]]:

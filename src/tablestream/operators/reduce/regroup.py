@@ -92,7 +92,7 @@ class Regroup(Operator):
     def traces(self) -> tuple[TraceSpec, ...]:
         columns = {KEY_HASH: pl.Int64(), **self.keys, LIVE: pl.Boolean(), FOREIGN_HASH: pl.Int64()}
         schema = pl.Schema({**columns, **self.group_keys, "v": self.value})
-        return (TraceSpec(name="grouped rows", number=0, hash=KEY_HASH, key=tuple(self.keys), schema=schema),)
+        return (TraceSpec(name="grouped rows", hash=KEY_HASH, key=tuple(self.keys), schema=schema),)
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         (arrived,) = inputs

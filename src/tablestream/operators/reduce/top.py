@@ -24,7 +24,7 @@ SQL's ``row_number() OVER (PARTITION BY ... ORDER BY ...) <= n``; ``docs/semanti
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -91,8 +91,7 @@ class Top(OfGroups):
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
-        specs = (self._groups, *self._rows.traces)
-        return tuple(replace(spec, number=number) for number, spec in enumerate(specs))
+        return (self._groups, *self._rows.traces)
 
     @property
     def _rank(self) -> str:
