@@ -47,25 +47,17 @@ _COMPARED = {Takes.COMPARED, Takes.ORDERED}
 
 @dataclass(frozen=True)
 class Grouping:
-    """The rows to group, and the group.
-
-    Attributes
-    ----------
-    node
-        The table or stream.
-    rows
-        A data frame with its columns and no rows.
-    key, values
-        The group, and the columns that aggregates get.
-    whole
-        Whether all rows are one group, which stays when it is empty.
-    """
+    """The rows to group, and the group."""
 
     node: Node
+    """The table or stream."""
     rows: DataFrame
+    """A data frame with its columns and no rows."""
     key: tuple[Analysed, ...]
     values: tuple[Analysed, ...]
+    """The group, and the columns that aggregates get."""
     whole: bool = False
+    """Whether all rows are one group, which stays when it is empty."""
 
 
 class Grouped(OtherNames, Generic[Made]):

@@ -51,22 +51,15 @@ _HINT = "Use columns of the two rows that select= gets, such as left.amount."
 
 @dataclass(frozen=True)
 class Joining:
-    """The two sides of a join.
-
-    Attributes
-    ----------
-    left, right
-        The sides.
-    spark
-        The session.
-    at
-        Its name, and the user's line.
-    """
+    """The two sides of a join."""
 
     left: Node
     right: Node
+    """The sides."""
     spark: SparkSession
+    """The session."""
     at: Place
+    """Its name, and the user's line."""
 
     def error(self, kind: type[Refused], message: str, hint: str) -> Refused:
         """An error of this join, with its name and the user's line."""

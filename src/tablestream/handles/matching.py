@@ -55,28 +55,19 @@ _WHERE = "Write it as in where=lambda left, right: left.valid_from <= right.at."
 
 @dataclass(frozen=True)
 class Matching:
-    """Two tables of which rows match.
-
-    Attributes
-    ----------
-    joining
-        The tables.
-    on, right_on
-        The values by which rows match, of a left and of a right row.
-    fields
-        The same, in the types in which both sides are compared.
-    condition
-        What must hold of both rows, too, over the columns of `Joining.both`.
-    counts_nulls
-        Whether rows without a value to match by count as dropped.
-    """
+    """Two tables of which rows match."""
 
     joining: Joining
+    """The tables."""
     on: tuple[Analysed, ...]
     right_on: tuple[Analysed, ...]
+    """The values by which rows match, of a left and of a right row."""
     fields: Fields
+    """The same, in the types in which both sides are compared."""
     condition: SparkExpression | None
+    """What must hold of both rows, too, over the columns of `Joining.both`."""
     counts_nulls: bool = True
+    """Whether rows without a value to match by count as dropped."""
 
     @classmethod
     def of(cls, joining: Joining, on: On, right_on: On, where: Condition | None) -> Matching:

@@ -54,10 +54,7 @@ def checked_value(
 ) -> tuple[Fields, tuple[Named, ...]]:
     """The columns of a value, without the key columns. Names must be unique and not reserved.
 
-    Parameters
-    ----------
-    keys
-        The columns that belong to the key, by name.
+    `keys`: the columns that belong to the key, by name.
     """
 
     def refuse(kind: type[ArgumentError | PlanError], message: str) -> NoReturn:

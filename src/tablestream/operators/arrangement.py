@@ -35,18 +35,12 @@ _NONE = np.int64(-1)
 
 @dataclass(frozen=True)
 class Arrangement:
-    """Rows sorted by key and, within it, by place.
-
-    Attributes
-    ----------
-    key
-        The number of each row's key, which rises.
-    row
-        The position of each row where it came from.
-    """
+    """Rows sorted by key and, within it, by place."""
 
     key: Ints
+    """The number of each row's key, which rises."""
     row: Ints
+    """The position of each row where it came from."""
 
     @classmethod
     def of(cls, key: Ints, place: Ints | None = None) -> Arrangement:
@@ -104,20 +98,14 @@ class Turn(Enum):
 
 @dataclass(frozen=True)
 class Deltas:
-    """The changes of a table in a micro-batch, sorted by key and, within it, by place.
-
-    Attributes
-    ----------
-    rows
-        The rows of the state, then the messages. A row's place is 0 if it is of the state.
-    first, now, before
-        Positions in `rows`: the first and the last message of each turn, and the row before it; -1: there is none.
-    """
+    """The changes of a table in a micro-batch, sorted by key and, within it, by place."""
 
     rows: pl.DataFrame
+    """The rows of the state, then the messages. A row's place is 0 if it is of the state."""
     first: Ints
     now: Ints
     before: Ints
+    """Positions in `rows`: the first and the last message of each turn, and the row before it; -1: there is none."""
 
     @cached_property
     def live(self) -> Bools:
@@ -132,18 +120,12 @@ class Deltas:
 
 @dataclass(frozen=True)
 class TableRows:
-    """The rows of a table whose keys a micro-batch concerns: those of the state, then the messages.
-
-    Attributes
-    ----------
-    rows
-        A row's place is 0 if it is of the state.
-    key
-        The number of each row's key.
-    """
+    """The rows of a table whose keys a micro-batch concerns: those of the state, then the messages."""
 
     rows: pl.DataFrame
+    """A row's place is 0 if it is of the state."""
     key: Ints
+    """The number of each row's key."""
 
     @classmethod
     def of(cls, trace: Trace, arrived: pl.DataFrame) -> TableRows:
@@ -178,17 +160,8 @@ def table_rows(
 ) -> tuple[list[TableRows], list[Ints]]:
     """Read of some tables the rows of all keys that their messages have, or that other frames ask for.
 
-    Parameters
-    ----------
-    tables
-        The trace of each table, and its messages. The keys of all have the same columns.
-    asking
-        Other frames with these columns.
-
-    Returns
-    -------
-    tables, asked
-        The rows of each table, and the number of each key that is asked for.
+    `tables`: the trace of each table, and its messages. The keys of all have the same columns. `asking`: other frames
+    with these columns. Returns: the rows of each table, and the number of each key that is asked for.
     """
     spec = tables[0][0].spec
     columns = [spec.hash, *spec.key]

@@ -67,10 +67,7 @@ def places(numbers: Ints, asked: Ints) -> Ints:
 def chunks(low: Ints, high: Ints, rows: int) -> Iterator[tuple[Ints, Ints]]:
     """Expand half-open ranges of positions, about `rows` positions at a time.
 
-    Yields
-    ------
-    owner, position
-        For every position of every range, in order, the number of its range and the position itself.
+    Yields: for every position of every range, in order, the number of its range and the position itself.
 
     Examples
     --------
@@ -142,10 +139,7 @@ def left_and_reached(place: Ints, leaves: Bools, reaches: Bools) -> tuple[Ints, 
 
     Places are positions of rows, of which no two changes share one: memory grows with the largest.
 
-    Returns
-    -------
-    change, reached
-        The number of the change, and whether the entry is about what it reaches.
+    Returns: the number of the change, and whether the entry is about what it reaches.
 
     Examples
     --------

@@ -56,22 +56,15 @@ from tablestream.state.trace import TraceSpec
 
 @dataclass(frozen=True)
 class _OfArrays(Operator):
-    """Takes arrays apart.
-
-    Parameters
-    ----------
-    keys
-        The key columns and their dtypes.
-    arrays, value
-        The dtypes of an arriving value, which has only the array, and of an emitted one.
-    takes_apart
-        Whether elements are structs, whose fields become the columns of what is emitted.
-    """
+    """Takes arrays apart."""
 
     keys: pl.Schema
+    """The key columns and their dtypes."""
     arrays: pl.DataType
     value: pl.DataType
+    """The dtypes of an arriving value, which has only the array, and of an emitted one."""
     takes_apart: bool
+    """Whether elements are structs, whose fields become the columns of what is emitted."""
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:

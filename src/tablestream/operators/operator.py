@@ -33,22 +33,14 @@ FAN_OUT_ROWS = 200_000
 
 @dataclass(frozen=True)
 class Filled:
-    """A column of messages that is filled from the frame of the source, and not from the row of a table.
-
-    Attributes
-    ----------
-    dtype
-        Its dtype.
-    sql
-        What fills it, as SQL over the columns of `tablestream.spark.sources`, with ``{there}``: whether there is a
-        row, and ``{value_hash}``: the hash of its value.
-    of_each
-        Whether the rows that one record became are told apart: the packer numbers them.
-    """
+    """A column of messages that is filled from the frame of the source, and not from the row of a table."""
 
     dtype: pl.DataType
     sql: str
+    """What fills it, as SQL over the columns of `tablestream.spark.sources`, with ``{there}``: whether there is a row,
+    and ``{value_hash}``: the hash of its value."""
     of_each: bool = False
+    """Whether the rows that one record became are told apart: the packer numbers them."""
 
 
 class Messages(pl.Schema):
@@ -104,21 +96,14 @@ class Emission:
 
 @dataclass
 class WallClock:
-    """The time of the micro-batch, for operators that may emit although no message arrived.
-
-    Attributes
-    ----------
-    now_us
-        Microseconds since 1970.
-    tick
-        The place after all messages. It is the parent of what the clock causes. None while messages are worked off.
-    wake_us
-        The latest time at which an operator wants to run again. The operator sets it.
-    """
+    """The time of the micro-batch, for operators that may emit although no message arrived."""
 
     now_us: int
+    """Microseconds since 1970."""
     tick: int | None = None
+    """The place after all messages. It is the parent of what the clock causes. None while messages are worked off."""
     wake_us: int | None = None
+    """The latest time at which an operator wants to run again. The operator sets it."""
 
     def wake(self, at_us: int) -> None:
         """Ask to run again at this time at the latest."""
@@ -127,37 +112,25 @@ class WallClock:
 
 @dataclass
 class Context:
-    """What a round provides to an operator: its traces, times and marks, and counters of what it drops.
-
-    Attributes
-    ----------
-    trace
-        Returns a trace that the operator declared, by name.
-    dropped
-        Records dropped so far, by reason.
-    rejected
-        The dropped records themselves, if an output reads them: the number of the input, the reason, and the rows.
-    observed
-        The largest time that the operator has seen in its shard; it survives a restart. None before the first record.
-    clock
-        For operators that declare `Operator.needs_clock`.
-    marks
-        Further times and counters of the shard that the operator declared; they survive a restart.
-    shard, shards
-        The number of this shard, from 0, and how many shards there are.
-    examples
-        By reason, the number of the input and one row of those that were dropped.
-    """
+    """What a round provides to an operator: its traces, times and marks, and counters of what it drops."""
 
     trace: Callable[[str], Trace]
+    """Returns a trace that the operator declared, by name."""
     dropped: Counter[str]
+    """Records dropped so far, by reason."""
     observed: int | None = None
+    """The largest time that the operator has seen in its shard; it survives a restart. None before the first record."""
     clock: WallClock | None = None
+    """For operators that declare `Operator.needs_clock`."""
     marks: dict[str, int] = field(default_factory=dict)
+    """Further times and counters of the shard that the operator declared; they survive a restart."""
     shard: int = 0
     shards: int = 1
+    """The number of this shard, from 0, and how many shards there are."""
     rejected: list[tuple[int, str, pl.DataFrame]] | None = None
+    """The dropped records themselves, if an output reads them: the number of the input, the reason, and the rows."""
     examples: dict[str, tuple[int, pl.DataFrame]] = field(default_factory=dict)
+    """By reason, the number of the input and one row of those that were dropped."""
 
     def number(self, rows: int, mark: str) -> pl.Series:
         """Number rows among all that the shard ever had; the mark counts them."""
@@ -272,16 +245,11 @@ class Operator(ABC):
 
 @dataclass(frozen=True)
 class OfTable(Operator):
-    """An operator of one table or stream, whose changes or records it reads and emits.
-
-    Parameters
-    ----------
-    keys, value
-        The key columns and their dtypes, and the dtype of the value.
-    """
+    """An operator of one table or stream, whose changes or records it reads and emits."""
 
     keys: pl.Schema
     value: pl.DataType
+    """The key columns and their dtypes, and the dtype of the value."""
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
@@ -294,33 +262,22 @@ class OfTable(Operator):
 
 @dataclass(frozen=True)
 class Pointing(Operator):
-    """An operator of rows or records that point at the rows of another table, by its key.
-
-    Parameters
-    ----------
-    keys, foreign_keys
-        The columns and dtypes of their own key, and of the foreign key.
-    value, right_value
-        The dtypes of their value, and of the other table's.
-    """
+    """An operator of rows or records that point at the rows of another table, by its key."""
 
     keys: pl.Schema
     foreign_keys: pl.Schema
+    """The columns and dtypes of their own key, and of the foreign key."""
     value: pl.DataType
     right_value: pl.DataType
+    """The dtypes of their value, and of the other table's."""
 
 
 @dataclass(frozen=True)
 class HasFinal(Operator):
-    """An operator that can emit only the last change per key and micro-batch.
-
-    Parameters
-    ----------
-    final
-        Whether it does.
-    """
+    """An operator that can emit only the last change per key and micro-batch."""
 
     final: bool = field(default=False, kw_only=True)
+    """Whether it does."""
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -337,15 +294,10 @@ class HasFinal(Operator):
 
 @dataclass(frozen=True)
 class CanBeThin(HasFinal):
-    """An operator that can leave out rows that its readers would replace in the same micro-batch.
-
-    Parameters
-    ----------
-    thin
-        Whether it emits, of each key's rows in a run, only the last one. It emits every tombstone.
-    """
+    """An operator that can leave out rows that its readers would replace in the same micro-batch."""
 
     thin: bool = field(default=False, kw_only=True)
+    """Whether it emits, of each key's rows in a run, only the last one. It emits every tombstone."""
 
     @property
     def parameters(self) -> tuple[str, ...]:

@@ -31,25 +31,17 @@ Kind = Literal["lost", "rule", "counted"]
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A reason, and what users read about it.
-
-    Attributes
-    ----------
-    name
-        As counts have it.
-    kind
-        ``lost``: input is lost, so ``on_drop="fail"`` ends the query. ``rule``: the operator's rule leaves the record
-        out, or passes it on without what it came too late for; told, and never an error. ``counted``: only counted.
-    meaning
-        What happened, as a sentence.
-    remedy
-        What to do, as a sentence; empty for what is only counted.
-    """
+    """A reason, and what users read about it."""
 
     name: str
+    """As counts have it."""
     kind: Kind
+    """``lost``: input is lost, so ``on_drop="fail"`` ends the query. ``rule``: the operator's rule leaves the record
+    out, or passes it on without what it came too late for; told, and never an error. ``counted``: only counted."""
     meaning: str
+    """What happened, as a sentence."""
     remedy: str = ""
+    """What to do, as a sentence; empty for what is only counted."""
 
 
 _ALL = (

@@ -41,20 +41,13 @@ _NONE, _LOST = -1, -2
 class SequenceBy(OfTable):
     """Emit changes whose sequence is not below that of their row.
 
-    Parameters
-    ----------
-    sequence
-        The dtype of the sequence.
-    retention_us
-        How long the sequence of a tombstone is remembered, in microseconds; None: forever.
-
-    Notes
-    -----
     Input: ``_kh``, key, ``_ts``, ``_live``, ``_sq``, ``v``. Output 0: the same without ``_sq``.
     """
 
     sequence: pl.DataType
+    """The dtype of the sequence."""
     retention_us: int | None
+    """How long the sequence of a tombstone is remembered, in microseconds; None: forever."""
 
     parameters = ("retention_us",)
     reasons = (NULL_SEQUENCE, SUPERSEDED)

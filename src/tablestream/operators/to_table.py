@@ -31,20 +31,13 @@ from tablestream.state.changes import SEQ, STEP
 class ToTable(OfTable):
     """Read records as upserts and tombstones; stateless.
 
-    Parameters
-    ----------
-    atomic
-        Whether a step emits once per key.
-    nullable
-        Which parts of the key may be null; empty: none.
-
-    Notes
-    -----
     Input and output 0: ``_kh``, key, ``_ts``, ``_live``, ``v``.
     """
 
     atomic: bool = True
+    """Whether a step emits once per key."""
     nullable: tuple[bool, ...] = ()
+    """Which parts of the key may be null; empty: none."""
 
     traces = ()
     reasons = (NULL_KEY,)

@@ -34,32 +34,21 @@ OLD = "old"
 class Upsert(OfTable):
     """Remember a table by its key.
 
-    Parameters
-    ----------
-    keep_old
-        Whether the row before is remembered and emitted (as ``old``). If not, only its existence is remembered.
-    minimal
-        Whether to leave out tombstones for absent rows.
-    final
-        Whether to emit only the last change per key and micro-batch.
-    keep_rows
-        Whether to remember rows only for readers of the state.
-    whole_steps
-        Whether to emit only the last change per key and step, and none if the row is then as before.
-    repeats
-        With `keep_old`, whether a row that is written again with the same value is emitted.
-
-    Notes
-    -----
     Input and output 0: ``_kh``, key, ``_ts``, ``_live``, ``v``; the output also has ``old``.
     """
 
     keep_old: bool = False
+    """Whether the row before is remembered and emitted (as ``old``). If not, only its existence is remembered."""
     minimal: bool = True
+    """Whether to leave out tombstones for absent rows."""
     final: bool = False
+    """Whether to emit only the last change per key and micro-batch."""
     keep_rows: bool = False
+    """Whether to remember rows only for readers of the state."""
     whole_steps: bool = False
+    """Whether to emit only the last change per key and step, and none if the row is then as before."""
     repeats: bool = True
+    """With `keep_old`, whether a row that is written again with the same value is emitted."""
 
     parameters = ("keep_old", "minimal", "final", "whole_steps")
     keeps_shard = True

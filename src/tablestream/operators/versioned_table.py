@@ -63,18 +63,12 @@ _Change = tuple[int, int, int, int, int, bool]
 
 @dataclass(frozen=True)
 class _OfVersions(OfTable):
-    """Remembers the versions of a table's rows.
-
-    Parameters
-    ----------
-    history_us
-        How far back the table has versions, in microseconds.
-    forgetful
-        See `versions`.
-    """
+    """Remembers the versions of a table's rows."""
 
     history_us: int
+    """How far back the table has versions, in microseconds."""
     forgetful: bool = False
+    """See `versions`."""
 
     keeps_shard = True
 
@@ -125,23 +119,15 @@ class VersionedTable(_OfVersions):
 class VersionedUpsert(_OfVersions):
     """Emit changes with the row before.
 
-    Parameters
-    ----------
-    keep_old
-        Whether the row before is emitted (as ``old``).
-    minimal
-        Whether to leave out a tombstone if no row was valid at its time.
-    final
-        Whether to emit only the last change per key, time and micro-batch.
-
-    Notes
-    -----
     Input and output 0: ``_kh``, key, ``_ts``, ``_live``, ``_latest``, ``v``; the output also has ``old``.
     """
 
     keep_old: bool = False
+    """Whether the row before is emitted (as ``old``)."""
     minimal: bool = True
+    """Whether to leave out a tombstone if no row was valid at its time."""
     final: bool = False
+    """Whether to emit only the last change per key, time and micro-batch."""
 
     parameters = ("keep_old", "minimal", "final", "history_us")
 

@@ -56,25 +56,18 @@ _CHANGED: Mapping[str, type[pl.DataType]] = {
 
 @dataclass
 class History:
-    """The versions of one key, by time.
-
-    Attributes
-    ----------
-    times
-        When each version begins, rising.
-    rows
-        The place of each version's payload; -1: a tombstone.
-    closed, deleted
-        Per version, when it was recorded to end, and whether a version was deleted at its time; only for ``forgetful``.
-    touched
-        The times at which something changed.
-    """
+    """The versions of one key, by time."""
 
     times: list[int] = field(default_factory=list)
+    """When each version begins, rising."""
     rows: list[int] = field(default_factory=list)
+    """The place of each version's payload; -1: a tombstone."""
     closed: list[int | None] = field(default_factory=list)
     deleted: list[bool] = field(default_factory=list)
+    """Per version, when it was recorded to end, and whether a version was deleted at its time; only for
+    ``forgetful``."""
     touched: set[int] = field(default_factory=set)
+    """The times at which something changed."""
 
     def put(self, time: int, row: int, *, forgetful: bool = False) -> bool:
         """Write a version; return whether it is the latest one."""
@@ -191,28 +184,19 @@ class History:
 
 @dataclass(frozen=True)
 class Versions:
-    """A versioned table in a trace.
-
-    Parameters
-    ----------
-    key_hash, keys
-        The column with the key's hash; the key columns and their dtypes.
-    value
-        The dtype of the value.
-    history_us
-        How far back versions are kept, in microseconds.
-    forgetful
-        As in Kafka Streams; see above.
-    name
-        Of the trace.
-    """
+    """A versioned table in a trace."""
 
     key_hash: str
     keys: pl.Schema
+    """The column with the key's hash; the key columns and their dtypes."""
     value: pl.DataType
+    """The dtype of the value."""
     history_us: int
+    """How far back versions are kept, in microseconds."""
     forgetful: bool = False
+    """As in Kafka Streams; see above."""
     name: str = "versions"
+    """Of the trace."""
 
     @property
     def trace(self) -> TraceSpec:
@@ -336,23 +320,16 @@ def columns_of(records: Iterable[Sequence[Any]], schema: Mapping[str, type[pl.Da
 
 @dataclass
 class OpenVersions:
-    """The versions of some keys while a micro-batch is processed.
-
-    Attributes
-    ----------
-    stored, puts
-        The stored versions of the keys, and the ones to write: `payload` has the values of both, in this order.
-    histories
-        By the number of the key.
-    numbers
-        The number of each put's key, and of each key that is looked up.
-    """
+    """The versions of some keys while a micro-batch is processed."""
 
     versions: Versions
     stored: pl.DataFrame
     puts: pl.DataFrame
+    """The stored versions of the keys, and the ones to write: `payload` has the values of both, in this order."""
     histories: dict[int, History]
+    """By the number of the key."""
     numbers: list[list[int]]
+    """The number of each put's key, and of each key that is looked up."""
     _keys: dict[int, int] = field(default_factory=dict)
 
     @property

@@ -38,53 +38,37 @@ FORMAT_VERSION = 3
 
 @dataclass(frozen=True)
 class StoredTable:
-    """A table whose rows are in the state.
-
-    Attributes
-    ----------
-    name
-        The name that users know.
-    round, operator, fingerprint
-        The operator that stores it, and the fingerprint of its round.
-    key, value
-        Its columns.
-    stored_key
-        The key's columns in the types in which they are stored.
-    traces
-        The traces to read, the one with the table's keys first.
-    column, skipped
-        The trace's column with the value, and how many of that column's fields come before the table's own.
-    copied
-        Whether every shard has all of it.
-    history
-        Of a versioned table.
-    groups, ranks
-        Of a table of declared aggregates, and of one of first rows: they are computed from what is stored.
-    copies
-        If several shards have each row: the first of them is its own shard.
-    columns
-        The key's columns in the first trace; empty: those that it is looked up by.
-    scattered
-        Whether rows are in other shards than those of the hash of what they are looked up by.
-    """
+    """A table whose rows are in the state."""
 
     name: str
+    """The name that users know."""
     round: int
     operator: str
     fingerprint: str
+    """The operator that stores it, and the fingerprint of its round."""
     key: Fields
     value: Fields
+    """Its columns."""
     stored_key: Fields
+    """The key's columns in the types in which they are stored."""
     traces: tuple[TraceSpec, ...]
+    """The traces to read, the one with the table's keys first."""
     column: str = "v"
     skipped: int = 0
+    """The trace's column with the value, and how many of that column's fields come before the table's own."""
     copied: bool = False
+    """Whether every shard has all of it."""
     history: History | None = None
+    """Of a versioned table."""
     groups: Groups | None = None
     ranks: Ranks | None = None
+    """Of a table of declared aggregates, and of one of first rows: they are computed from what is stored."""
     copies: Copies | None = None
+    """If several shards have each row: the first of them is its own shard."""
     columns: tuple[str, ...] = ()
+    """The key's columns in the first trace; empty: those that it is looked up by."""
     scattered: bool = False
+    """Whether rows are in other shards than those of the hash of what they are looked up by."""
 
     @property
     def hashed_key(self) -> Fields:

@@ -66,14 +66,8 @@ _HINT = (
 def lower(outputs: Sequence[Output], types: Types, options: PlanOptions) -> PhysicalPlan:
     """Lower a plan.
 
-    Parameters
-    ----------
-    outputs
-        The outputs that the plan computes.
-    types
-        Gives the Polars dtypes of columns.
-    options
-        Applies to the whole plan.
+    `outputs`: the outputs that the plan computes. `types`: gives the Polars dtypes of columns. `options`: applies to
+    the whole plan.
     """
     with within_stack():
         plan = _lowered(outputs, types, options)

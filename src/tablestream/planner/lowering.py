@@ -78,35 +78,23 @@ class Copies:
 
 @dataclass(frozen=True)
 class Remembered:
-    """A table whose rows are stored in a trace of an operator.
-
-    Attributes
-    ----------
-    table
-        The table.
-    traces
-        The trace with its keys, then those that its value is computed from.
-    key
-        The key's columns in the types in which they are stored.
-    column, skipped
-        The trace's column with the value, and how many of that column's fields come before the table's own.
-    history
-        Of a versioned table.
-    groups, ranks
-        Of declared aggregates and of first rows, which are computed from what is stored.
-    copies
-        If several shards have each row.
-    """
+    """A table whose rows are stored in a trace of an operator."""
 
     table: Node
     traces: tuple[str, ...]
+    """The trace with its keys, then those that its value is computed from."""
     key: Fields
+    """The key's columns in the types in which they are stored."""
     column: str = "v"
     skipped: int = 0
+    """The trace's column with the value, and how many of that column's fields come before the table's own."""
     history: History | None = None
+    """Of a versioned table."""
     groups: Groups | None = None
     ranks: Ranks | None = None
+    """Of declared aggregates and of first rows, which are computed from what is stored."""
     copies: Copies | None = None
+    """If several shards have each row."""
 
 
 @dataclass(frozen=True, eq=False)

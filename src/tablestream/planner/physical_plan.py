@@ -34,43 +34,29 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Reader:
-    """A port that reads a view.
-
-    Attributes
-    ----------
-    port
-        Where the messages go.
-    node
-        The view.
-    schema
-        The columns of its messages that its operator declares, without the order columns. They decide what is computed
-        from a row.
-    key
-        The key's types.
-    pointer
-        The key of another table, or the group, that is computed for each row, if any.
-    inputs
-        What is computed in place of the value, if the value itself does not travel.
-    latest_only
-        For a versioned table, whether to drop changes that are not the latest of their row.
-    counted_by
-        The operator that counts these as dropped, if any.
-    rejecting
-        The ports that receive the changes it drops.
-    is_silent
-        Whether it gets no messages: the view is computed for what it rejects.
-    """
+    """A port that reads a view."""
 
     port: Port
+    """Where the messages go."""
     node: Node
+    """The view."""
     schema: pl.Schema
+    """The columns of its messages that its operator declares, without the order columns. They decide what is computed
+    from a row."""
     key: Fields
+    """The key's types."""
     pointer: Pointer | None = None
+    """The key of another table, or the group, that is computed for each row, if any."""
     inputs: Inputs | None = None
+    """What is computed in place of the value, if the value itself does not travel."""
     latest_only: bool = False
+    """For a versioned table, whether to drop changes that are not the latest of their row."""
     counted_by: str | None = None
+    """The operator that counts these as dropped, if any."""
     rejecting: tuple[Port, ...] = ()
+    """The ports that receive the changes it drops."""
     is_silent: bool = False
+    """Whether it gets no messages: the view is computed for what it rejects."""
 
     @property
     def owner(self) -> str:
@@ -135,19 +121,13 @@ class Output:
 
 @dataclass(frozen=True, kw_only=True)
 class Ending(Output):
-    """An output of a lowered plan.
-
-    Attributes
-    ----------
-    port
-        Where its messages arrive.
-    result
-        Their columns: the node's own value (and ``old``), or what its base's operator emits. None: they are rejected
-        records.
-    """
+    """An output of a lowered plan."""
 
     port: Port
+    """Where its messages arrive."""
     result: Result | None
+    """Their columns: the node's own value (and ``old``), or what its base's operator emits. None: they are rejected
+    records."""
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -169,18 +149,12 @@ class Align:
 
 @dataclass(frozen=True)
 class OnError:
-    """What becomes of a row for which an expression fails: it ends the query, gives null, or leaves its table.
-
-    Attributes
-    ----------
-    usual
-        ``fail``, ``null`` or ``reject``: for all tables that are not named.
-    named
-        The same by the names of tables.
-    """
+    """What becomes of a row for which an expression fails: it ends the query, gives null, or leaves its table."""
 
     usual: str = "fail"
+    """``fail``, ``null`` or ``reject``: for all tables that are not named."""
     named: tuple[tuple[str, str], ...] = ()
+    """The same by the names of tables."""
 
     def of(self, name: str) -> str:
         """What applies to a table."""
@@ -209,25 +183,18 @@ class PlanOptions:
 
 @dataclass(frozen=True)
 class PhysicalPlan:
-    """A lowered plan.
-
-    Attributes
-    ----------
-    names
-        The nodes' names, unique in the plan.
-    sources
-        The readers of each source, in the order of declaration.
-    whole
-        The sources whose tables are in the state as they are.
-    """
+    """A lowered plan."""
 
     options: PlanOptions
     names: dict[Node, str]
+    """The nodes' names, unique in the plan."""
     rounds: tuple[Round, ...]
     sources: dict[Source, tuple[Reader, ...]]
+    """The readers of each source, in the order of declaration."""
     between: tuple[Between, ...]
     endings: tuple[Ending, ...]
     whole: frozenset[Source] = frozenset()
+    """The sources whose tables are in the state as they are."""
 
     @property
     def progress(self) -> Port | None:

@@ -15,75 +15,48 @@ from tablestream.topology.nodes import Expression, Field, Fields, Node
 
 @dataclass(frozen=True)
 class Pointer:
-    """What a row points at: the key of another table's row, or a group.
-
-    Attributes
-    ----------
-    on
-        One expression per column, over the row.
-    key
-        The columns, in the types in which both sides are compared.
-    null_parts
-        Whether parts of it may be null. If not, a row with a null part points at nothing.
-    as_of
-        The time as of which the row points there, in microseconds; null: it points at nothing. None: at any time.
-    """
+    """What a row points at: the key of another table's row, or a group."""
 
     on: tuple[Expression, ...]
+    """One expression per column, over the row."""
     key: Fields
+    """The columns, in the types in which both sides are compared."""
     null_parts: bool = False
+    """Whether parts of it may be null. If not, a row with a null part points at nothing."""
     as_of: Expression | None = None
+    """The time as of which the row points there, in microseconds; null: it points at nothing. None: at any time."""
 
 
 @dataclass(frozen=True)
 class Carried:
-    """A row of a table, as messages carry it.
-
-    Attributes
-    ----------
-    table
-        The table or stream.
-    column
-        The column with the value; null if there is no row.
-    key
-        The key columns. With a `pointer` these are tried first, and the pointer decides where they are null.
-    pointer
-        Computes the key where those columns are null, over the row that is carried before this one.
-    side
-        The join and the number of its parent to which the row belongs. None: it is the row of the table wherever a
-        view reads it.
-    """
+    """A row of a table, as messages carry it."""
 
     table: Node
+    """The table or stream."""
     column: str
+    """The column with the value; null if there is no row."""
     key: tuple[str, ...]
+    """The key columns. With a `pointer` these are tried first, and the pointer decides where they are null."""
     pointer: Pointer | None = None
+    """Computes the key where those columns are null, over the row that is carried before this one."""
     side: tuple[Node, int] | None = None
+    """The join and the number of its parent to which the row belongs. None: it is the row of the table wherever a view
+    reads it."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """The columns of a node's messages, without the order columns.
-
-    Attributes
-    ----------
-    node
-        The node.
-    columns
-        The key columns, and their types.
-    key
-        Those that form the node's own key.
-    rows
-        The rows that the node's value is computed from.
-    latest
-        Whether each message says if it is the latest of its row.
-    """
+    """The columns of a node's messages, without the order columns."""
 
     node: Node
     columns: Mapping[str, Field]
+    """The key columns, and their types."""
     key: tuple[str, ...]
+    """Those that form the node's own key."""
     rows: tuple[Carried, ...]
+    """The rows that the node's value is computed from."""
     latest: bool = False
+    """Whether each message says if it is the latest of its row."""
 
     @classmethod
     def keyed(cls, node: Node, carried: Iterable[tuple[str, Node]], *, latest: bool = False) -> Result:

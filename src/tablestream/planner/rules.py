@@ -171,10 +171,7 @@ def _held(
 ) -> tuple[int, list[Want], tuple[Draft, ...]]:
     """Let the changes of a table wait for their transactions.
 
-    Returns
-    -------
-    tuple of int, list of Want, and tuple of Draft
-        Where the changes appear, the ports they go to, and the operator at which they wait.
+    Returns: where the changes appear, the ports they go to, and the operator at which they wait.
     """
     number, name = 1 + lowering.produce(gate), lowering.names[node]
     changes = Want(((node.serial,), 4), number, KEY_HASH, f"{name}[held changes]")

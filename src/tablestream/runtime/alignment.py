@@ -62,27 +62,18 @@ class Held:
 
 @dataclass(frozen=True)
 class Alignment:
-    """The round in which records wait.
-
-    Attributes
-    ----------
-    progress
-        The port at which every shard receives how far the lanes have come.
-    held
-        The messages that wait.
-    sources
-        How many sources the plan has.
-    time
-        The dtype of times in the order.
-    idle_us
-        The microseconds of silence after which a lane no longer holds others back. None: it always does.
-    """
+    """The round in which records wait."""
 
     progress: Port
+    """The port at which every shard receives how far the lanes have come."""
     held: tuple[Held, ...]
+    """The messages that wait."""
     sources: int
+    """How many sources the plan has."""
     time: pl.DataType
+    """The dtype of times in the order."""
     idle_us: int | None
+    """The microseconds of silence after which a lane no longer holds others back. None: it always does."""
 
     @property
     def lanes(self) -> TraceSpec:
@@ -230,14 +221,8 @@ class _Lanes:
 def progress_of(places: pl.DataFrame, lane: pl.Expr, now_us: int) -> pl.DataFrame:
     """Describe how far some source partitions have come.
 
-    Parameters
-    ----------
-    places
-        The order columns of their records; with a column `TIMED` if some have no time of their own.
-    lane
-        The lane of each.
-    now_us
-        The micro-batch's recorded time, in microseconds since 1970.
+    `places`: the order columns of their records; with a column `TIMED` if some have no time of their own. `lane`: the
+    lane of each. `now_us`: the micro-batch's recorded time, in microseconds since 1970.
     """
     if TIMED not in places.columns:
         places = places.with_columns(pl.lit(value=True).alias(TIMED))

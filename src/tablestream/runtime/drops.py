@@ -59,14 +59,8 @@ class Drops:
     ) -> None:
         """Count records.
 
-        Parameters
-        ----------
-        operator, reason, count
-            What dropped them, why, and how many.
-        example
-            Makes the text about one of them; called once per reason, if drops are told.
-        where
-            The user's line that built the operator.
+        `operator`, `reason`, `count`: what dropped them, why, and how many. `example`: makes the text about one of
+        them; called once per reason, if drops are told. `where`: the user's line that built the operator.
         """
         if not count:
             return

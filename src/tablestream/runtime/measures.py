@@ -36,25 +36,17 @@ ALIGNMENT = "(align)"
 
 @dataclass
 class Counts:
-    """What is counted while a shard processes its messages.
-
-    Attributes
-    ----------
-    dropped
-        Records that operators drop, by operator and reason.
-    rows_in, rows_out
-        Messages that an operator received, and rows that it emitted, by operator.
-    rules
-        What the query does about drops.
-    drops
-        Counts into `dropped`, with an example of each.
-    """
+    """What is counted while a shard processes its messages."""
 
     dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Records that operators drop, by operator and reason."""
     rows_in: Counter[str] = field(default_factory=Counter)
     rows_out: Counter[str] = field(default_factory=Counter)
+    """Messages that an operator received, and rows that it emitted, by operator."""
     rules: DropRules = ONLY_COUNTED
+    """What the query does about drops."""
     drops: Drops = field(init=False)
+    """Counts into `dropped`, with an example of each."""
 
     def __post_init__(self) -> None:
         """Count drops into the given counter."""

@@ -20,10 +20,7 @@ from tablestream.state.positions import Ints, differs, stacked
 def sorted_positions(places: pl.DataFrame, hops: Sequence[str]) -> Ints:
     """Return the positions of messages in the total order.
 
-    Parameters
-    ----------
-    places
-        Their order columns: root, then `hops`.
+    `places`: their order columns: root, then `hops`.
     """
     if not places.schema[TIME].is_integer():
         return ints(places.select(pl.arg_sort_by(*_sort_keys(places, hops))).to_series())
@@ -75,18 +72,9 @@ def number_messages(
 ) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
     """Number messages by their place in the total order.
 
-    Parameters
-    ----------
-    places
-        Frames of order columns: root, then `hops`.
-
-    Returns
-    -------
-    order
-        All places, sorted.
-    numbers
-        Per frame, ``_seq`` (from 1) and ``_step`` (from 1, equal for what one record caused) of its rows. What
-        bootstraps caused is the first step. Where operators upstream split steps, `split_steps` numbers them anew.
+    `places`: frames of order columns: root, then `hops`. Returns `order`: all places, sorted. Returns `numbers`: per
+    frame, ``_seq`` (from 1) and ``_step`` (from 1, equal for what one record caused) of its rows. What bootstraps
+    caused is the first step. Where operators upstream split steps, `split_steps` numbers them anew.
     """
     every = stacked(places)
     positions = sorted_positions(every, hops)
@@ -110,12 +98,7 @@ def split_steps(
     What such an operator lets go can stand between messages of the record that caused it. So steps are numbered for
     each operator: only what it gets itself can divide a step. Where no operator splits steps, they stay as they are.
 
-    Parameters
-    ----------
-    order
-        The places of all messages, sorted.
-    frames
-        The messages to one operator, with ``_seq`` and ``_step``.
+    `order`: the places of all messages, sorted. `frames`: the messages to one operator, with ``_seq`` and ``_step``.
     """
     if STEP_HOPS not in order.columns:
         return list(frames)

@@ -19,33 +19,21 @@ REASON = "_reason"
 
 @dataclass(frozen=True)
 class Shown:
-    """The columns of an operator's input under the users' names.
-
-    Attributes
-    ----------
-    columns, key
-        The key's columns in a message, and their names.
-    value
-        The names of the value's columns.
-    """
+    """The columns of an operator's input under the users' names."""
 
     columns: tuple[str, ...]
     key: tuple[str, ...]
+    """The key's columns in a message, and their names."""
     value: tuple[str, ...]
+    """The names of the value's columns."""
 
     def rejected(
         self, messages: pl.DataFrame, place: Sequence[str], operator: str, reason: str
     ) -> pl.DataFrame:
         """Turn the messages that an operator drops into messages to an output.
 
-        Parameters
-        ----------
-        messages
-            With the columns of the `place` in the order, ``_ts``, the key's and ``v``.
-        place
-            The columns of the order.
-        operator, reason
-            The operator that drops them, and why.
+        `messages`: with the columns of the `place` in the order, ``_ts``, the key's and ``v``. `place`: the columns of
+        the order. `operator`, `reason`: the operator that drops them, and why.
         """
         key = dict(zip(self.key, messages.select(self.columns), strict=True))
         return messages.select(

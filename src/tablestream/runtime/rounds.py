@@ -50,32 +50,22 @@ RANKS = 1 << 20
 
 @dataclass(frozen=True)
 class Port:
-    """One input of an operator, an output of the plan, or a table between two rounds.
-
-    Attributes
-    ----------
-    number, rank
-        The number by which messages name it, and its rank among the ports. Merged streams share one number, and each
-        has its own rank.
-    round
-        The round that reads it. For outputs, one more than the last round.
-    route
-        The hash column that decides a message's shard. `EVERY_SHARD`: each shard gets a copy.
-    label
-        For people: ``operator.input``.
-    spread
-        Over how many shards the messages of one route are spread, by the hash of their key.
-    copies
-        How many shards get each message: those over which what reads it is spread.
-    """
+    """One input of an operator, an output of the plan, or a table between two rounds."""
 
     number: int
     rank: int
+    """The number by which messages name it, and its rank among the ports. Merged streams share one number, and each has
+    its own rank."""
     round: int
+    """The round that reads it. For outputs, one more than the last round."""
     route: str
+    """The hash column that decides a message's shard. `EVERY_SHARD`: each shard gets a copy."""
     label: str
+    """For people: ``operator.input``."""
     spread: int = 1
+    """Over how many shards the messages of one route are spread, by the hash of their key."""
     copies: int = 1
+    """How many shards get each message: those over which what reads it is spread."""
 
     def shards_of(self, messages: pl.DataFrame, shards: int) -> Ints:
         """Return the shard of each message; if several shards get copies of it, the first of them.
@@ -139,31 +129,21 @@ class Placed:
 
 @dataclass(frozen=True)
 class Round:
-    """One stateful stage.
-
-    Attributes
-    ----------
-    number
-        From 1. An arriving message has as many hop columns.
-    operators
-        The operators that run here; their order does not matter.
-    description
-        One line per operator and trace: what the state means. A restart compares it.
-    alignment
-        In the round in which records wait for each other: how they do.
-    tables
-        The tables that the plan's state holds, as text (see `planner.catalogue`).
-    waiting
-        What the messages that wait for outputs were computed from, one line per node. A restart compares it, too. Older
-        versions did not: they left it out.
-    """
+    """One stateful stage."""
 
     number: int
+    """From 1. An arriving message has as many hop columns."""
     operators: tuple[Placed, ...]
+    """The operators that run here; their order does not matter."""
     description: tuple[str, ...]
+    """One line per operator and trace: what the state means. A restart compares it."""
     alignment: Alignment | None = None
+    """In the round in which records wait for each other: how they do."""
     tables: str = ""
+    """The tables that the plan's state holds, as text (see `planner.catalogue`)."""
     waiting: tuple[str, ...] = ()
+    """What the messages that wait for outputs were computed from, one line per node. A restart compares it, too. Older
+    versions did not: they left it out."""
 
     @cached_property
     def traces(self) -> tuple[TraceSpec, ...]:

@@ -283,12 +283,7 @@ def with_times(
 ) -> list[pl.DataFrame]:
     """Give every tombstone a time, and remember the largest ones of each input that may have such tombstones.
 
-    Parameters
-    ----------
-    inputs
-        The messages to the operator, in their order.
-    order
-        The places of all messages, by ``_seq``.
+    `inputs`: the messages to the operator, in their order. `order`: the places of all messages, by ``_seq``.
     """
     timed = []
     for number, (rows, lacks) in enumerate(zip(inputs, placed.lacking, strict=True)):

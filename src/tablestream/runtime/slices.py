@@ -35,12 +35,8 @@ def slice_numbers(records: Sequence[pl.DataFrame], rows: int) -> list[Ints]:
 
     A slice ends where the record ends that caused its last message. What bootstraps caused is not divided.
 
-    Parameters
-    ----------
-    records
-        Frames of the columns `RECORD`.
-    rows
-        A slice has more only if a single record, or all bootstraps, caused more.
+    `records`: frames of the columns `RECORD`. `rows`: a slice has more only if a single record, or all bootstraps,
+    caused more.
 
     Examples
     --------

@@ -48,28 +48,20 @@ _CASE_SENSITIVE = "spark.sql.caseSensitive"
 
 @dataclass(frozen=True)
 class Analysed:
-    """A column as Spark analyses it.
-
-    Attributes
-    ----------
-    given
-        The Column, or a column of the frame as it is.
-    named
-        Whether it has a name: an alias, or that of a column. Other columns are called by their text.
-    used
-        The columns of the frame that it may use; None: any.
-    text
-        The expression as SQL, empty if it is not deterministic. The Column's own text cannot be used to compare
-        plans: it numbers the lambdas of a process, and shows a function as an object's address.
-    """
+    """A column as Spark analyses it."""
 
     given: Column | Plain
+    """The Column, or a column of the frame as it is."""
     name: str
     type: T.DataType
     nullable: bool
     text: str
+    """The expression as SQL, empty if it is not deterministic. The Column's own text cannot be used to compare plans:
+    it numbers the lambdas of a process, and shows a function as an object's address."""
     named: bool
+    """Whether it has a name: an alias, or that of a column. Other columns are called by their text."""
     used: frozenset[str] | None = None
+    """The columns of the frame that it may use; None: any."""
 
     @property
     def column(self) -> Column:

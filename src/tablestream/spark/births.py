@@ -35,19 +35,13 @@ def stored_births(spark: SparkSession, checkpoint: str, query_id: str) -> Births
 
 @dataclass
 class ShardWatch:
-    """Compares the shards of every micro-batch that found no state with the list, and extends the list.
-
-    Parameters
-    ----------
-    place
-        The generation of the query. Its list has the numbers that Spark gives to micro-batches.
-    shards, operators
-        The number of shards, and the names of each round's operators.
-    """
+    """Compares the shards of every micro-batch that found no state with the list, and extends the list."""
 
     place: Generation
+    """The generation of the query. Its list has the numbers that Spark gives to micro-batches."""
     shards: int
     operators: Mapping[int, str]
+    """The number of shards, and the names of each round's operators."""
     _births: Births | None = field(default=None, init=False)
 
     @classmethod

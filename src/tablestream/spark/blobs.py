@@ -161,12 +161,7 @@ def decode_columns(blob: bytes | pa.Buffer, columns: Sequence[str]) -> pl.DataFr
 def decode(blobs: Iterable[bytes | pa.Buffer], taken: Sequence[Bools] | None = None) -> list[pl.DataFrame]:
     """Read messages of one port: one frame for all large blobs with the same columns, and one for all small ones.
 
-    Parameters
-    ----------
-    blobs
-        What `encode` wrote.
-    taken
-        Which messages of each blob to take; None: all.
+    `blobs`: what `encode` wrote. `taken`: which messages of each blob to take; None: all.
     """
     alike: dict[tuple[bool, tuple[str, ...]], list[pa.Table]] = {}
     for number, blob in enumerate(blobs):

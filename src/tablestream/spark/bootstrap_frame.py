@@ -40,18 +40,12 @@ _UNKNOWN_COLUMN = "UNRESOLVED_COLUMN"
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """The rows that a table starts with.
-
-    Attributes
-    ----------
-    frame
-        See above.
-    absent
-        The columns that only records of the log have: null in every row of a bootstrap.
-    """
+    """The rows that a table starts with."""
 
     frame: DataFrame
+    """See above."""
     absent: Mapping[str, T.DataType]
+    """The columns that only records of the log have: null in every row of a bootstrap."""
 
 
 @dataclass(frozen=True)

@@ -25,16 +25,11 @@ _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
 @dataclass(frozen=True)
 class CheckpointFiles:
-    """The files below a directory.
-
-    Attributes
-    ----------
-    system, root
-        Arrow's file system, and the directory in it.
-    """
+    """The files below a directory."""
 
     system: fs.FileSystem
     root: str
+    """Arrow's file system, and the directory in it."""
 
     @classmethod
     def of(cls, place: Place) -> Self:

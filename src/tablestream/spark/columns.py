@@ -116,25 +116,17 @@ def quoted(*names: str) -> Column:
 
 @dataclass(frozen=True)
 class TableColumns:
-    """The columns of a table or a stream inside a data frame, as SQL: a Column takes several calls of the JVM.
-
-    Attributes
-    ----------
-    there
-        Whether there is a row. For a stream, whether the record has a value, and null where there is no record.
-    parts
-        The columns of the key, in the order of the node's fields.
-    names
-        The columns of the value; they are null where there is no row.
-    bare
-        The same columns where there is a row, and anything elsewhere, if these are simpler: those of a filter are its
-        input's.
-    """
+    """The columns of a table or a stream inside a data frame, as SQL: a Column takes several calls of the JVM."""
 
     there: str
+    """Whether there is a row. For a stream, whether the record has a value, and null where there is no record."""
     parts: tuple[str, ...]
+    """The columns of the key, in the order of the node's fields."""
     names: tuple[str, ...]
+    """The columns of the value; they are null where there is no row."""
     bare: tuple[str, ...] | None = None
+    """The same columns where there is a row, and anything elsewhere, if these are simpler: those of a filter are its
+    input's."""
 
     @property
     def unguarded(self) -> tuple[str, ...]:
@@ -164,22 +156,15 @@ def opened(port: int, *parts: str) -> Column:
 
 @dataclass(frozen=True)
 class View:
-    """The rows that expressions see.
-
-    Attributes
-    ----------
-    owner
-        The table whose expressions they are, or the name of the operator.
-    beside
-        The columns, as SQL by the names that expressions use.
-    key, row
-        The key, and the whole row, by names for the user.
-    """
+    """The rows that expressions see."""
 
     owner: Node | str
+    """The table whose expressions they are, or the name of the operator."""
     beside: dict[str, str]
+    """The columns, as SQL by the names that expressions use."""
     key: dict[str, str]
     row: dict[str, str]
+    """The key, and the whole row, by names for the user."""
 
 
 @dataclass(frozen=True)
@@ -223,48 +208,30 @@ class Watch(Protocol):
 class Scope:
     """A data frame in which the columns of tables are computed.
 
-    Parameters
-    ----------
-    base
-        A data frame with the internal columns, to which `frame` adds what waits.
-    tables
-        Columns by node.
-    keys
-        The key columns of each join whose key is not that of its left side.
-    sides
-        The columns of a join's sides, by join and the number of the parent, if the join's operator returned them. (A
-        table joined to itself by a foreign key is two different rows.)
-    exact
-        Whether every given table has the types of its node. Keys may have a wider type, in which they were
-        compared.
-    port
-        Whose messages it opens, if the frame goes through several scopes: their columns have different names.
-    watch
-        Says what becomes of rows for which an expression fails. None: nobody asks which these are.
-    catching
-        Whether a foreign key that fails is null.
-
-    Attributes
-    ----------
-    failed
-        The columns that say which rows these are.
-
-    Notes
-    -----
     Spark analyses every frame as soon as it is made, and a frame can have thousands of columns. So only users'
     expressions become columns of the frame, all those of one table in one step. Whatever else is computed stays SQL,
     which the last select of a stage evaluates.
     """
 
     base: DataFrame
+    """A data frame with the internal columns, to which `frame` adds what waits."""
     tables: dict[Node, TableColumns] = field(default_factory=dict)
+    """Columns by node."""
     keys: dict[Node, tuple[str, ...]] = field(default_factory=dict)
+    """The key columns of each join whose key is not that of its left side."""
     sides: dict[tuple[Node, int], TableColumns] = field(default_factory=dict)
+    """The columns of a join's sides, by join and the number of the parent, if the join's operator returned them. (A
+    table joined to itself by a foreign key is two different rows.)"""
     exact: bool = False
+    """Whether every given table has the types of its node. Keys may have a wider type, in which they were compared."""
     port: int | None = None
+    """Whose messages it opens, if the frame goes through several scopes: their columns have different names."""
     watch: Watch | None = None
+    """Says what becomes of rows for which an expression fails. None: nobody asks which these are."""
     catching: bool = False
+    """Whether a foreign key that fails is null."""
     failed: list[Failed] = field(default_factory=list, init=False)
+    """The columns that say which rows these are."""
     _visible: dict[Node, dict[str, str]] = field(default_factory=dict, init=False)
     _beside: dict[str, str] = field(default_factory=dict, init=False)
     _waiting: dict[str, Column] = field(default_factory=dict, init=False)
@@ -446,16 +413,9 @@ class Scope:
     ) -> TableColumns:
         """The columns of a table whose value is computed.
 
-        Parameters
-        ----------
-        view
-            The table, and the columns that its expressions see.
-        row
-            Whether there is a row to compute the value from, as SQL.
-        key, inputs
-            The columns of its key, and the tables that have those of the view.
-        columns, delete_when
-            The expressions.
+        `view`: the table, and the columns that its expressions see. `row`: whether there is a row to compute the value
+        from, as SQL. `key`, `inputs`: the columns of its key, and the tables that have those of the view. `columns`,
+        `delete_when`: the expressions.
         """
         node, beside = view.owner, view.beside
         assert isinstance(node, Node)  # noqa: S101 - a reader computes no value

@@ -86,21 +86,14 @@ class Exchange(Protocol[Blobs]):
 
 @dataclass(frozen=True)
 class SparkExchange:
-    """The stages of a streaming query: Spark's workers run them, and Spark's shuffles move the blobs.
-
-    Parameters
-    ----------
-    settings
-        For the workers.
-    reporting
-        Whether the frame also has rows of reports; see `tablestream.spark.reports`.
-    observes_drops
-        Whether the query's progress is to have examples of drops.
-    """
+    """The stages of a streaming query: Spark's workers run them, and Spark's shuffles move the blobs."""
 
     settings: Settings
+    """For the workers."""
     reporting: bool = False
+    """Whether the frame also has rows of reports; see `tablestream.spark.reports`."""
     observes_drops: bool = False
+    """Whether the query's progress is to have examples of drops."""
 
     @property
     def now(self) -> str:

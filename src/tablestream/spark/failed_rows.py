@@ -40,18 +40,12 @@ _SAID = "_said"
 
 @dataclass(frozen=True)
 class FailedRows:
-    """Handles the rows of record batches for which expressions of tables fail.
-
-    Attributes
-    ----------
-    column
-        The column that says which rows these are.
-    owners
-        The tables whose expressions they are, by number.
-    """
+    """Handles the rows of record batches for which expressions of tables fail."""
 
     column: str
+    """The column that says which rows these are."""
     owners: tuple[Watched, ...]
+    """The tables whose expressions they are, by number."""
 
     def of(self, frame: pl.DataFrame, *place: pl.Expr | str) -> pl.DataFrame:
         """Take these rows from a frame, with columns for their place and time. Most often there is none."""
@@ -82,18 +76,12 @@ class FailedRows:
 
 @dataclass(frozen=True)
 class FailedRecords:
-    """Handles the records for which an expression of their source fails.
-
-    Attributes
-    ----------
-    owner
-        The source.
-    records
-        Whether it is a stream.
-    """
+    """Handles the records for which an expression of their source fails."""
 
     owner: Watched
+    """The source."""
     records: bool
+    """Whether it is a stream."""
 
     def left_out(self, columns: Sequence[str]) -> pl.Expr:
         """Whether a record is dropped because an expression fails."""

@@ -51,41 +51,27 @@ _PYTHON = re.compile(r"\b(?:Arrow|Batch)EvalPython\b")
 
 @dataclass(frozen=True)
 class Risk:
-    """An expression that may fail.
-
-    Attributes
-    ----------
-    said
-        What it is, for the user.
-    column
-        The expression.
-    type
-        Its type, as Spark's JSON.
-    """
+    """An expression that may fail."""
 
     said: str
+    """What it is, for the user."""
     column: Column
+    """The expression."""
     type: str
+    """Its type, as Spark's JSON."""
 
 
 @dataclass(frozen=True)
 class Watched:
-    """A table whose expressions are watched.
-
-    Attributes
-    ----------
-    operator, where
-        Its name, and the user's line that built it.
-    mode
-        ``fail``, ``null`` or ``reject``.
-    ports
-        The ports that receive the rows that it rejects.
-    """
+    """A table whose expressions are watched."""
 
     operator: str
     where: str
+    """Its name, and the user's line that built it."""
     mode: str
+    """``fail``, ``null`` or ``reject``."""
     ports: tuple[Port, ...] = ()
+    """The ports that receive the rows that it rejects."""
 
 
 def is_harmless(text: str) -> bool:

@@ -195,12 +195,7 @@ def is_unread_file(text: str) -> bool:
 def unread_file(text: str, cause: str) -> str:
     r"""Say what is wrong with a file, and what to do.
 
-    Parameters
-    ----------
-    text
-        What Spark says.
-    cause
-        Java's innermost cause; empty if it is not known.
+    `text`: what Spark says. `cause`: Java's innermost cause; empty if it is not known.
 
     Examples
     --------

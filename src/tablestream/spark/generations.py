@@ -35,30 +35,20 @@ FIRST = ("commits", "metadata", "offsets", "sources", "state", "tablestream", "t
 
 @dataclass(frozen=True)
 class Generation:
-    """A generation of a query.
-
-    Attributes
-    ----------
-    number
-        0 for what `ts.start` began.
-    path
-        Its directory.
-    first
-        The number that its first micro-batch has in the history of the query.
-    proof
-        The proof of that micro-batch in targets that did not change; empty if it is that of its own offsets.
-    name
-        The name of its directory, and the proof of that micro-batch in targets that were written then.
-    earlier
-        The names of the generations before that began with the same micro-batch: nothing was read between.
-    """
+    """A generation of a query."""
 
     number: int
+    """0 for what `ts.start` began."""
     path: str
+    """Its directory."""
     first: int = 0
+    """The number that its first micro-batch has in the history of the query."""
     proof: str = ""
+    """The proof of that micro-batch in targets that did not change; empty if it is that of its own offsets."""
     name: str = ""
+    """The name of its directory, and the proof of that micro-batch in targets that were written then."""
     earlier: tuple[str, ...] = ()
+    """The names of the generations before that began with the same micro-batch: nothing was read between."""
 
 
 def current(spark: SparkSession, checkpoint: str) -> Generation:

@@ -26,14 +26,8 @@ def as_column(given: ColumnLike, columns: Iterable[str], shown: Iterable[str] | 
 
     A string is the column of that name, if there is one, and otherwise a SQL expression: everywhere in the library.
 
-    Parameters
-    ----------
-    given
-        A Column or a string.
-    columns
-        The names of the existing columns.
-    shown
-        Those that an error names. Default: all.
+    `given`: a Column or a string. `columns`: the names of the existing columns. `shown`: those that an error names.
+    Default: all.
     """
     if not isinstance(given, str):
         return checked_column(given)

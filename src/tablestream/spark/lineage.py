@@ -92,18 +92,9 @@ class _Node:
 def mixed_by(frame: DataFrame) -> str | None:
     """Find the operation that mixed the rows of a source partition, or changed their order.
 
-    Parameters
-    ----------
-    frame
-        A streaming frame.
+    `frame`: a streaming frame. Returns: the user's name for it, such as ``repartition``. None: each task has the rows
+    of its partitions, in order.
 
-    Returns
-    -------
-    str, or None
-        The user's name for it, such as ``repartition``. None: each task has the rows of its partitions, in order.
-
-    Notes
-    -----
     A join with a static frame keeps the order only if Spark must broadcast that frame. Otherwise Spark decides in
     each micro-batch, and may broadcast the stream. Spark makes joins of most subqueries.
 

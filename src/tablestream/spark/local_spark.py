@@ -148,14 +148,9 @@ def local_spark(scratch: Path, log: Path, *, is_long: bool = False) -> Iterator[
     Its Java has 2 GB, unless the user's environment or Spark's configuration says how much. The user's own options of
     Java come after those of this function, so that they win.
 
-    Parameters
-    ----------
-    scratch
-        A directory for Spark's temporary files; created here, and removed at the end.
-    log
-        A file for the standard error of Spark's processes, so that it does not disturb the progress display.
-    is_long
-        Whether it runs for long, so that Java's second compiler is worth its time.
+    `scratch`: a directory for Spark's temporary files; created here, and removed at the end. `log`: a file for the
+    standard error of Spark's processes, so that it does not disturb the progress display. `is_long`: whether it runs
+    for long, so that Java's second compiler is worth its time.
     """
     check_java()
     scratch.mkdir(parents=True, exist_ok=True)

@@ -19,14 +19,8 @@ from tablestream.spark import blobs
 def observations(plan: PhysicalPlan, failing: Collection[str] = (), *, told: bool) -> dict[str, list[Column]]:
     """Return the aggregates of blobs that a query's progress shows, by name.
 
-    Parameters
-    ----------
-    plan
-        The plan.
-    failing
-        The tables that may have rows for which an expression fails, and that do not end the query.
-    told
-        Whether they include examples of drops, because nobody reads the notices themselves.
+    `failing`: the tables that may have rows for which an expression fails, and that do not end the query. `told`:
+    whether they include examples of drops, because nobody reads the notices themselves.
     """
     found = {OBSERVED: _observed(plan, failing), MEASURED: _measured(plan)}
     if told:

@@ -68,35 +68,24 @@ _FIRST_HOP = hop_columns(1)[0]
 
 @dataclass(frozen=True)
 class Consumer:
-    """A port that receives a table's changes, and the columns of its messages.
-
-    Attributes
-    ----------
-    columns
-        The names of the messages' columns; those of the record batches have `prefix` before them.
-    value
-        The columns of the record batches that are the value's ``c0``, ``c1``, ...; other ports may read them, too.
-    counted_by
-        The operator that drops and counts late changes of a versioned table; `late` then marks them.
-    rejecting
-        The ports that receive the dropped changes.
-    shown
-        The columns of its messages under the names that users know.
-    own_time
-        Whether a tombstone without a time goes there with the record's own: an output has no operator that gives it
-        one (`runtime.run_round`).
-    of_each
-        The columns that tell rows apart which one record became.
-    """
+    """A port that receives a table's changes, and the columns of its messages."""
 
     port: Port
     columns: tuple[str, ...]
+    """The names of the messages' columns; those of the record batches have `prefix` before them."""
     value: tuple[str, ...]
+    """The columns of the record batches that are the value's ``c0``, ``c1``, ...; other ports may read them, too."""
     counted_by: str | None = None
+    """The operator that drops and counts late changes of a versioned table; `late` then marks them."""
     rejecting: tuple[Port, ...] = ()
+    """The ports that receive the dropped changes."""
     shown: Shown | None = None
+    """The columns of its messages under the names that users know."""
     own_time: bool = False
+    """Whether a tombstone without a time goes there with the record's own: an output has no operator that gives it one
+    (`runtime.run_round`)."""
     of_each: tuple[str, ...] = ()
+    """The columns that tell rows apart which one record became."""
 
     @property
     def prefix(self) -> str:
@@ -147,48 +136,34 @@ class SourcePacker:
     clock than the times beside it and so does not count for the order, ``__own`` if a tombstone may lack its time or
     its order: the record's own time, null in other records; ``__malformed`` (text or null) if a row can be
     malformed, and ``__position`` if the source knows it: otherwise rows are counted.
-
-    Parameters
-    ----------
-    name, number
-        The source, and its place in the order of declaration.
-    origin
-        What the source says of its rows. Without partitions, the Spark task counts as one.
-    ordered
-        Whether the user gave an order, which needs no running maximum.
-    consumers, shards
-        The receivers of messages, and the number of shards.
-    rejecting
-        Ports that receive every dropped record; the record batches then have ``__key_json`` and ``__record``, too.
-    refuse_negative_time
-        Whether a time before 1970 ends the query, as in Kafka Streams.
-    progress
-        The port that hears how far the source partitions have come, if records wait for each other; the record
-        batches then have ``__now``, too.
-    bootstrap
-        Whether these are the rows that the table starts with. The record batches then have ``__row``, their number,
-        in place of a position.
-    rules
-        What the query does about dropped records.
-    failed
-        Handles the records for which an expression of a table fails.
-    failed_records
-        Handles those for which an expression of the source itself fails, if any can.
     """
 
     name: str
     number: int
+    """The source, and its place in the order of declaration."""
     origin: Origin
+    """What the source says of its rows. Without partitions, the Spark task counts as one."""
     ordered: bool
+    """Whether the user gave an order, which needs no running maximum."""
     consumers: tuple[Consumer, ...]
     shards: int
+    """The receivers of messages, and the number of shards."""
     rejecting: tuple[Port, ...] = ()
+    """Ports that receive every dropped record; the record batches then have ``__key_json`` and ``__record``, too."""
     refuse_negative_time: bool = False
+    """Whether a time before 1970 ends the query, as in Kafka Streams."""
     progress: Port | None = None
+    """The port that hears how far the source partitions have come, if records wait for each other; the record batches
+    then have ``__now``, too."""
     bootstrap: bool = False
+    """Whether these are the rows that the table starts with. The record batches then have ``__row``, their number, in
+    place of a position."""
     rules: DropRules = ONLY_COUNTED
+    """What the query does about dropped records."""
     failed: FailedRows | None = None
+    """Handles the records for which an expression of a table fails."""
     failed_records: FailedRecords | None = None
+    """Handles those for which an expression of the source itself fails, if any can."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pack all record batches of a task."""

@@ -35,10 +35,7 @@ _LARGE_BYTES = 128 << 10
 class RoundProcessor(StatefulProcessor):
     """Hands the messages of a shard, and its state, to the worker of a round.
 
-    Parameters
-    ----------
-    worker
-        Works off a shard's messages.
+    `worker`: works off a shard's messages.
     """
 
     def __init__(self, worker: RoundWorker) -> None:

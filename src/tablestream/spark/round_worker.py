@@ -70,24 +70,16 @@ class Settings:
 
 @dataclass(frozen=True)
 class RoundWorker:
-    """Processes the messages of one shard in one round.
-
-    Parameters
-    ----------
-    work
-        The round.
-    shards
-        How many shards there are.
-    settings
-        Of the cache of decoded runs on the worker.
-    rules
-        What the query does about dropped records.
-    """
+    """Processes the messages of one shard in one round."""
 
     work: Round
+    """The round."""
     shards: int
+    """How many shards there are."""
     settings: Settings
+    """Of the cache of decoded runs on the worker."""
     rules: DropRules = ONLY_COUNTED
+    """What the query does about dropped records."""
 
     @cached_property
     def cache(self) -> ChunkCache:

@@ -34,18 +34,12 @@ def renamed(name: str, shown: str) -> Column:
 
 @dataclass(frozen=True)
 class Plain:
-    """A column of a frame as it is. Spark is not asked about it: each question takes several calls of the JVM.
-
-    Attributes
-    ----------
-    name
-        The column's name in the frame.
-    shown
-        Its name in the result.
-    """
+    """A column of a frame as it is. Spark is not asked about it: each question takes several calls of the JVM."""
 
     name: str
+    """The column's name in the frame."""
     shown: str
+    """Its name in the result."""
 
     @property
     def column(self) -> Column:

@@ -375,10 +375,7 @@ def _settled(
 ) -> tuple[str | None, dict[str, Sink], dict[Source, DataFrame]]:
     """Look at the checkpoint, then at the targets; store the plan and the bootstraps of a new query.
 
-    Returns
-    -------
-    tuple of str or None, dict, and dict
-        The query's id, None if it is new; the outputs' names and sinks; the rows that sources start with.
+    Returns: the query's id, None if it is new; the outputs' names and sinks; the rows that sources start with.
     """
     outputs = [replace(one, sink=keyed(one)) for one in outputs]
     sinks = [one.sink for one in outputs]
@@ -404,10 +401,7 @@ def _checked_start(
 ) -> tuple[str | None, bool]:
     """Check that the plan fits the checkpoint, before anything is asked of targets.
 
-    Returns
-    -------
-    tuple of str or None, and bool
-        The query's id, None if no query was started there; and whether the checkpoint has a plan.
+    Returns: the query's id, None if no query was started there; and whether the checkpoint has a plan.
     """
     with in_one_sentence(f"The checkpoint {checkpoint}", user_line()):
         query_id = id_of_query(spark, checkpoint)

@@ -52,14 +52,8 @@ def risks_of(
 def watched(given: SourceFrame, records: DataFrame, now: Column, mode: str, source: Source) -> DataFrame:
     """Return the columns of a source, and those that say for which records an expression fails.
 
-    Parameters
-    ----------
-    given, source
-        The source.
-    records, now
-        Rows of the user's frame, and when they arrive.
-    mode
-        ``fail``, ``null`` or ``reject``.
+    `given`, `source`: the source. `records`, `now`: rows of the user's frame, and when they arrive. `mode`: ``fail``,
+    ``null`` or ``reject``.
     """
     if mode == "reject" and given.is_captured:
         raise PlanError(

@@ -86,51 +86,35 @@ RESERVED = ("_change_type", "_timestamp", "_order", "_is_latest", *blobs.COLUMNS
 
 @dataclass(frozen=True)
 class SourceFrame:
-    """A source's frame, and what its node and its packer have to know.
-
-    Attributes
-    ----------
-    frame
-        See above.
-    origin
-        What the source says of its rows.
-    arrival
-        Whether its records only have the time of their arrival.
-    given
-        The user's frame.
-    columns
-        What `frame` selects from it, by name.
-    bootstrap
-        The rows that the table starts with.
-    own
-        Makes ``__own`` of the time of the micro-batch, and whether a record has a value; None: there is no such column.
-    value_key
-        The parts of the key that come from the value of a record, which a tombstone does not have.
-    deciding
-        Makes the columns that depend on whether a record has a value.
-    risks
-        Those of the columns that may fail on a record.
-    directory
-        Where its Parquet files are; None for other rows.
-    kept
-        Whether a record has a value if the user's condition for deletes fails; None: each has.
-    time_columns
-        The columns of the key and the value that are the record's time.
-    """
+    """A source's frame, and what its node and its packer have to know."""
 
     frame: DataFrame
+    """See above."""
     origin: Origin
+    """What the source says of its rows."""
     arrival: bool
+    """Whether its records only have the time of their arrival."""
     given: DataFrame
+    """The user's frame."""
     columns: Mapping[str, Column]
+    """What `frame` selects from it, by name."""
     bootstrap: Bootstrap | None = None
+    """The rows that the table starts with."""
     own: Callable[[Column, Column], Column] | None = None
+    """Makes ``__own`` of the time of the micro-batch, and whether a record has a value; None: there is no such
+    column."""
     value_key: tuple[str, ...] = ()
+    """The parts of the key that come from the value of a record, which a tombstone does not have."""
     deciding: Callable[[Column | None], dict[str, Column]] = lambda _: {}
+    """Makes the columns that depend on whether a record has a value."""
     risks: Mapping[str, Risk] = field(default_factory=dict)
+    """Those of the columns that may fail on a record."""
     kept: Column | None = None
+    """Whether a record has a value if the user's condition for deletes fails; None: each has."""
     directory: str | None = None
+    """Where its Parquet files are; None for other rows."""
     time_columns: frozenset[str] = frozenset()
+    """The columns of the key and the value that are the record's time."""
 
     @property
     def lacks_times(self) -> str | None:
@@ -169,17 +153,7 @@ def frame_of_source(source: Source) -> SourceFrame:
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """A source in the user's words, see `tablestream.table` and `tablestream.stream`.
-
-    Attributes
-    ----------
-    deletes_sql
-        The SQL of `deletes`, if the user gave SQL.
-    records
-        Whether it is a stream.
-    bootstrap
-        The rows that the table starts with.
-    """
+    """A source in the user's words, see `tablestream.table` and `tablestream.stream`."""
 
     name: str
     where: str
@@ -187,12 +161,15 @@ class SourceSpec:
     timestamp: Column | Plain | None
     deletes: Column | Plain | None
     deletes_sql: str | None
+    """The SQL of `deletes`, if the user gave SQL."""
     columns: tuple[Column | Plain, ...] | None
     except_columns: tuple[str, ...]
     order_by: Column | Plain | None
     records: bool = False
+    """Whether it is a stream."""
     sequence_by: Column | Plain | None = None
     bootstrap: DataFrame | None = None
+    """The rows that the table starts with."""
 
     @property
     def at(self) -> Place:

@@ -17,21 +17,14 @@ REPORTS = pa.schema([(_PORT, pa.int32()), (NOTE, pa.string())])
 
 @dataclass(frozen=True)
 class StagedRows:
-    """An output whose columns Spark computes, and whose rows the workers write.
-
-    Attributes
-    ----------
-    number
-        The output's port.
-    fields
-        The Arrow types of the columns.
-    stage
-        Writes them.
-    """
+    """An output whose columns Spark computes, and whose rows the workers write."""
 
     number: int
+    """The output's port."""
     fields: pa.Schema
+    """The Arrow types of the columns."""
     stage: Stage
+    """Writes them."""
 
     @property
     def column(self) -> str:

@@ -59,27 +59,18 @@ _LINES = pa.schema([("line", pa.string())])
 
 @dataclass(frozen=True)
 class Staged:
-    """The outputs of a query that the workers write.
-
-    Attributes
-    ----------
-    ports
-        Those whose messages they write.
-    rows
-        Those whose columns Spark computes before. None, if Spark writes any output itself: then it keeps all rows.
-    names
-        The outputs' ports, by their names.
-    reasons
-        Why the others come from Spark's rows, or what Spark does before, by their names.
-    first
-        The number that targets give to the first micro-batch of the checkpoint.
-    """
+    """The outputs of a query that the workers write."""
 
     ports: tuple[StagedPort, ...] = ()
+    """Those whose messages they write."""
     rows: tuple[StagedRows, ...] = ()
+    """Those whose columns Spark computes before. None, if Spark writes any output itself: then it keeps all rows."""
     names: Mapping[str, int] = field(default_factory=dict)
+    """The outputs' ports, by their names."""
     reasons: Mapping[str, str] = field(default_factory=dict)
+    """Why the others come from Spark's rows, or what Spark does before, by their names."""
     first: int = 0
+    """The number that targets give to the first micro-batch of the checkpoint."""
 
     @classmethod
     def of(cls, spark: SparkSession, plan: PhysicalPlan, sinks: Mapping[str, Sink]) -> Staged:

@@ -17,42 +17,29 @@ from tablestream.state.shard import TraceSize
 
 @dataclass(frozen=True)
 class TableSize:
-    """A table in the state.
-
-    Attributes
-    ----------
-    name, key
-        The table, and its key columns.
-    is_versioned
-        Whether the state has its versions.
-    rows, size_bytes
-        What is stored, in all shards: rows, including tombstones and rows that a merge will remove, and their
-        compressed bytes. A row of which several shards have a copy counts once.
-    """
+    """A table in the state."""
 
     name: str
     key: tuple[str, ...]
+    """The table, and its key columns."""
     is_versioned: bool
+    """Whether the state has its versions."""
     rows: int
     size_bytes: int
+    """What is stored, in all shards: rows, including tombstones and rows that a merge will remove, and their compressed
+    bytes. A row of which several shards have a copy counts once."""
 
 
 @dataclass(frozen=True)
 class StateSummary:
-    """The tables that can be read, and those that the state does not keep, after a micro-batch.
-
-    Attributes
-    ----------
-    micro_batch, oldest
-        The micro-batch, and the first one whose state can still be read.
-    tables, others
-        The tables that can be read, and the names of those whose rows the state does not keep.
-    """
+    """The tables that can be read, and those that the state does not keep, after a micro-batch."""
 
     micro_batch: int
     oldest: int
+    """The micro-batch, and the first one whose state can still be read."""
     tables: tuple[TableSize, ...]
     others: tuple[str, ...]
+    """The tables that can be read, and the names of those whose rows the state does not keep."""
 
 
 def summary(

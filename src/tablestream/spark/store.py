@@ -20,12 +20,8 @@ def variables(round_number: int) -> tuple[str, str]:
 class SparkStore:
     """A `StateStore` on the state of one stateful stage, for the shard that Spark currently processes.
 
-    Parameters
-    ----------
-    handle
-        The handle of the stage; the variables are created in the processor's ``init``.
-    round_number
-        Names the variables: ``manifest_1``, ``runs_1``.
+    `handle`: the handle of the stage; the variables are created in the processor's ``init``. `round_number`: names the
+    variables: ``manifest_1``, ``runs_1``.
     """
 
     def __init__(self, handle: StatefulProcessorHandle, round_number: int) -> None:

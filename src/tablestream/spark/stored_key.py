@@ -41,19 +41,13 @@ from tablestream.topology.nodes import Fields
 
 @dataclass(frozen=True)
 class GivenKey:
-    """A key as the user gives it.
-
-    Attributes
-    ----------
-    values
-        The values by column.
-    text
-        The JSON object that they come from: Spark reads it itself, since a float of Python's has fewer digits than a
-        decimal.
-    """
+    """A key as the user gives it."""
 
     values: Mapping[str, Any]
+    """The values by column."""
     text: str | None = None
+    """The JSON object that they come from: Spark reads it itself, since a float of Python's has fewer digits than a
+    decimal."""
 
     @classmethod
     def of(cls, table: str, columns: Fields, given: Any) -> GivenKey:
@@ -111,10 +105,7 @@ def literal(spark: SparkSession, value: Any, field: T.StructField) -> Column:
 def _exact(value: Any, kind: T.DataType) -> Any:
     """Return a date or a time as text, since Java's dates on the way have another calendar; the rest as it is.
 
-    Raises
-    ------
-    TypeError
-        A time is given for a date, or one with an offset for a time without; or no text for a text.
+    Raises `TypeError`: a time is given for a date, or one with an offset for a time without; or no text for a text.
     """
     if isinstance(kind, T.StringType) and not isinstance(value, str):
         raise TypeError(value)
@@ -144,22 +135,15 @@ def _evaluated(spark: SparkSession, condition: Column) -> bool:
 
 @dataclass(frozen=True)
 class KeyRows:
-    """Reads the rows of one key.
-
-    Attributes
-    ----------
-    state, table
-        The state, and the table.
-    values
-        The values of the key's columns, in their order.
-    hashed
-        The hash that its rows are stored by.
-    """
+    """Reads the rows of one key."""
 
     state: StoredState
     table: StoredTable
+    """The state, and the table."""
     values: Sequence[Column]
+    """The values of the key's columns, in their order."""
     hashed: int
+    """The hash that its rows are stored by."""
 
     @classmethod
     def of(cls, state: StoredState, table: StoredTable, given: Any) -> KeyRows:

@@ -34,20 +34,14 @@ TIMESTAMP, VALID_FROM, VALID_TO = "_timestamp", "valid_from", "valid_to"
 
 @dataclass(frozen=True)
 class StoredRows:
-    """Reads the rows of a table from the state of a shard.
-
-    Attributes
-    ----------
-    table, as_of_us
-        The table; for a versioned one the time whose versions are read, None for all.
-    opened, schema
-        The columns of the rows, for Arrow and for Spark.
-    """
+    """Reads the rows of a table from the state of a shard."""
 
     table: StoredTable
     as_of_us: int | None
+    """The table; for a versioned one the time whose versions are read, None for all."""
     opened: Opened
     schema: T.StructType
+    """The columns of the rows, for Arrow and for Spark."""
 
     @classmethod
     def of_table(cls, table: StoredTable, as_of_us: int | None) -> StoredRows:

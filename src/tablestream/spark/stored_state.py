@@ -50,26 +50,18 @@ def query_of(spark: SparkSession, checkpoint: str) -> str:
 
 @dataclass(frozen=True)
 class StoredState:
-    """The state of a query after a micro-batch.
-
-    Attributes
-    ----------
-    spark, checkpoint, micro_batch
-        The session that reads, the directory, and the micro-batch.
-    oldest
-        The first micro-batch whose state the checkpoint still has.
-    operators
-        The number of Spark's operator for each round.
-    births
-        The micro-batches in which shards first wrote state.
-    """
+    """The state of a query after a micro-batch."""
 
     spark: SparkSession
     checkpoint: str
     micro_batch: int
+    """The session that reads, the directory, and the micro-batch."""
     oldest: int
+    """The first micro-batch whose state the checkpoint still has."""
     operators: Mapping[int, int]
+    """The number of Spark's operator for each round."""
     births: Births
+    """The micro-batches in which shards first wrote state."""
 
     @classmethod
     def of(cls, spark: SparkSession, checkpoint: str, wanted: int | None) -> StoredState:

@@ -42,28 +42,18 @@ _QUERY = "sql.streaming.queryId"
 
 @dataclass(frozen=True)
 class Opened:
-    """A port whose messages become rows, and the columns of these rows.
-
-    Attributes
-    ----------
-    port
-        The port.
-    columns
-        The place of each column in a message: the message's column, and for a struct the field, or ``""`` for
-        whether the struct exists; ``None`` for the column itself.
-    fields
-        The columns' names and Arrow types.
-    numbered_by
-        The key columns by which messages are numbered, 0, 1, ..., in ``order``; if empty, they are not numbered.
-    nested
-        Whether the columns are the fields of one struct.
-    """
+    """A port whose messages become rows, and the columns of these rows."""
 
     port: int
     columns: tuple[tuple[str, str | None], ...]
+    """The place of each column in a message: the message's column, and for a struct the field, or ``""`` for whether
+    the struct exists; ``None`` for the column itself."""
     fields: pa.Schema
+    """The columns' names and Arrow types."""
     numbered_by: tuple[str, ...] = ()
+    """The key columns by which messages are numbered, 0, 1, ..., in ``order``; if empty, they are not numbered."""
     nested: bool = False
+    """Whether the columns are the fields of one struct."""
 
     def record_batches(
         self, frame: pl.DataFrame, rows: int = ROWS
@@ -93,21 +83,14 @@ class Opened:
 
 @dataclass(frozen=True)
 class Shown:
-    """The columns of an output's changes, where the workers compute them.
-
-    Attributes
-    ----------
-    opened
-        The port of its messages, not nested.
-    columns
-        The names of the columns, and what they are, as SQL over the port's columns that Polars reads.
-    fields
-        Their Arrow types.
-    """
+    """The columns of an output's changes, where the workers compute them."""
 
     opened: Opened
+    """The port of its messages, not nested."""
     columns: tuple[tuple[str, str], ...]
+    """The names of the columns, and what they are, as SQL over the port's columns that Polars reads."""
     fields: pa.Schema
+    """Their Arrow types."""
 
     def of(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Compute the columns from those of the port."""
@@ -236,25 +219,18 @@ class OutputUnpacker:
 
     Returns ``__port`` and the columns of the outputs, including `ORDER`. Reports of shards without state have only
     their port, notices about drops their port and `NOTE`.
-
-    Attributes
-    ----------
-    micro_batch
-        The number of the micro-batch; None: that of Spark's task.
-    noted
-        Whether there is a column `NOTE`.
-    staged
-        The ports whose messages are written here. What their stages return stands in `NOTE`, beside the port.
-    first
-        The number that targets give to the first micro-batch of the checkpoint.
     """
 
     opened: tuple[Opened, ...]
     hops: int
     micro_batch: int | None = None
+    """The number of the micro-batch; None: that of Spark's task."""
     noted: bool = False
+    """Whether there is a column `NOTE`."""
     staged: tuple[StagedPort, ...] = ()
+    """The ports whose messages are written here. What their stages return stands in `NOTE`, beside the port."""
     first: int = 0
+    """The number that targets give to the first micro-batch of the checkpoint."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Unpack all record batches of a task; its blobs come sorted by shard."""

@@ -59,20 +59,9 @@ _EVALUATING = tuple(
 def volatile_parts(frame: DataFrame, column: Column, text: str) -> set[str]:
     """Return the parts of an expression that may give another value when the same row is evaluated again.
 
-    Parameters
-    ----------
-    frame
-        Has the columns that the expression may use.
-    column, text
-        The expression, and its analysed text.
+    `frame`: has the columns that the expression may use. `column`, `text`: the expression, and its analysed text.
+    Returns: in the user's words, such as ``current_timestamp()``, ``'today'`` or ``a subquery``.
 
-    Returns
-    -------
-    set of str
-        In the user's words, such as ``current_timestamp()``, ``'today'`` or ``a subquery``.
-
-    Notes
-    -----
     Most expressions have no suspects, and only cost a search in their text.
     """
     text = text.lower()

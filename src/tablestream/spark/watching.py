@@ -27,21 +27,13 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True)
 class PlanWatch:
-    """Watches the expressions of a plan.
-
-    Attributes
-    ----------
-    plan
-        The plan.
-    place
-        Where a row of the frame comes from, as SQL, if it does not go to a packer, and Spark raises itself.
-    redact
-        Whether messages leave keys and values out.
-    """
+    """Watches the expressions of a plan."""
 
     plan: PhysicalPlan
     place: str | None = None
+    """Where a row of the frame comes from, as SQL, if it does not go to a packer, and Spark raises itself."""
     redact: bool = False
+    """Whether messages leave keys and values out."""
 
     @cached_property
     def _nodes(self) -> dict[str, Node]:

@@ -41,24 +41,16 @@ class NewShard(NamedTuple):
 
 @dataclass(frozen=True)
 class BirthRecord:
-    """One entry of the list: which shards were born in a micro-batch.
-
-    Attributes
-    ----------
-    query_id
-        Entries of another query in the same directory do not count.
-    number
-        Later entries have larger numbers.
-    micro_batch
-        What earlier entries say about it, and about later ones, is void.
-    places
-        (round, shard) of those that were born.
-    """
+    """One entry of the list: which shards were born in a micro-batch."""
 
     query_id: str
+    """Entries of another query in the same directory do not count."""
     number: int
+    """Later entries have larger numbers."""
     micro_batch: int
+    """What earlier entries say about it, and about later ones, is void."""
     places: tuple[Place, ...]
+    """(round, shard) of those that were born."""
 
 
 def encode(record: BirthRecord) -> str:
@@ -79,15 +71,6 @@ def decode(text: str) -> BirthRecord:
 class Births:
     """All births of a query's shards.
 
-    Attributes
-    ----------
-    query_id
-        The query.
-    born
-        The micro-batch of each birth, by (round, shard).
-    number
-        The number of the next entry.
-
     Examples
     --------
     >>> births, first = Births("q"), [NewShard(1, 0, is_born=True)]
@@ -100,8 +83,11 @@ class Births:
     """
 
     query_id: str
+    """The query."""
     born: Mapping[Place, int] = field(default_factory=dict)
+    """The micro-batch of each birth, by (round, shard)."""
     number: int = 0
+    """The number of the next entry."""
 
     @classmethod
     def of(cls, records: Iterable[BirthRecord], query_id: str) -> Births:
@@ -126,12 +112,8 @@ class Births:
     def check(self, micro_batch: int, new: Iterable[NewShard], operators: Mapping[int, str]) -> None:
         """Raise if a shard that found no state in a micro-batch was born before.
 
-        Parameters
-        ----------
-        micro_batch, new
-            The micro-batch, and the shards that found no state in it.
-        operators
-            The names of each round's operators, for the error.
+        `micro_batch`, `new`: the micro-batch, and the shards that found no state in it. `operators`: the names of each
+        round's operators, for the error.
         """
         known = self.before(micro_batch)
         for one in new:

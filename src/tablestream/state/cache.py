@@ -82,10 +82,7 @@ class NoCache:
 class MemoryCache:
     """Keeps the most recently used chunks in memory.
 
-    Parameters
-    ----------
-    max_bytes
-        The limit on the estimated size of all chunks that it keeps.
+    `max_bytes`: the limit on the estimated size of all chunks that it keeps.
     """
 
     def __init__(self, max_bytes: int = 64 * 1024 * 1024) -> None:
@@ -143,21 +140,10 @@ class _Mapped:
 class RunCache:
     """Keeps decoded chunks in a directory, and evicts the least recently used first.
 
-    Parameters
-    ----------
-    directory
-        Created if it is missing, readable by its owner only. If it cannot be created, or belongs to another user,
-        chunks are kept in memory.
-    max_bytes
-        The size of the directory. Each process that shares it may overshoot by an eighth.
-    memory_bytes
-        How much is kept in memory if the disk is full or unusable. This is logged once, and every chunk is offered
-        to the disk again.
-
-    Attributes
-    ----------
-    rebuilds : int
-        How often a chunk had to be decoded from the state of record.
+    `directory`: created if it is missing, readable by its owner only. If it cannot be created, or belongs to another
+    user, chunks are kept in memory. `max_bytes`: the size of the directory. Each process that shares it may overshoot
+    by an eighth. `memory_bytes`: how much is kept in memory if the disk is full or unusable. This is logged once, and
+    every chunk is offered to the disk again. `rebuilds`: how often a chunk had to be decoded from the state of record.
     """
 
     def __init__(

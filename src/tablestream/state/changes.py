@@ -89,17 +89,8 @@ def number_keys(hashes: str, keys: Sequence[str], frames: Sequence[pl.DataFrame]
     Keys are distinguished by their hash or, where two different keys share a hash, by the keys themselves. Nulls in a
     key are equal to each other. The order of the numbers has no meaning.
 
-    Parameters
-    ----------
-    hashes, keys
-        The columns of the hash (Int64) and of the key, in every frame.
-    frames
-        The frames. Their other columns are ignored.
-
-    Returns
-    -------
-    list of Series
-        Int64, one series per frame, named ``_kid``.
+    `hashes`, `keys`: the columns of the hash (Int64) and of the key, in every frame. `frames`: the frames. Their other
+    columns are ignored. Returns: Int64, one series per frame, named ``_kid``.
 
     Examples
     --------
@@ -133,10 +124,7 @@ def _numbers(every: pl.DataFrame, hashes: str, keys: Sequence[str]) -> pl.Series
 def in_hash_order(every: pl.DataFrame, hashes: str, keys: Sequence[str]) -> tuple[Ints, Bools] | None:
     """Sort keys by their hash, and mark the first of each; None if two different keys share a hash.
 
-    Returns
-    -------
-    order, first
-        The positions of the keys, sorted by hash, and whether each is the first of its key.
+    Returns: the positions of the keys, sorted by hash, and whether each is the first of its key.
     """
     # A null hash counts as 0. If there is a key with this hash as well, the comparison of keys tells them apart.
     column = every.get_column(hashes)

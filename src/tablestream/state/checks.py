@@ -23,31 +23,22 @@ _TEXTS = -1
 
 @dataclass(frozen=True)
 class ChunkFacts:
-    """What a stored chunk is.
-
-    Attributes
-    ----------
-    trace, run, chunk
-        Its place.
-    size_bytes, checksum
-        Of the stored bytes.
-    rows, dead
-        Its rows, and how many of them are tombstones.
-    sorted_ranges
-        The first and the last value of each Int64 column that is sorted and has no null. One of them has the hashes.
-    problem
-        Why it cannot be decoded; empty if it can.
-    """
+    """What a stored chunk is."""
 
     trace: int
     run: int
     chunk: int
+    """Its place."""
     size_bytes: int
     checksum: str
+    """Of the stored bytes."""
     rows: int = 0
     dead: int = 0
+    """Its rows, and how many of them are tombstones."""
     sorted_ranges: tuple[tuple[int, int], ...] = ()
+    """The first and the last value of each Int64 column that is sorted and has no null. One of them has the hashes."""
     problem: str = ""
+    """Why it cannot be decoded; empty if it can."""
 
 
 @dataclass(frozen=True)

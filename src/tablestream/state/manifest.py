@@ -24,17 +24,6 @@ FORMAT_VERSION = 2
 class Manifest:
     """What a shard holds, as of one micro-batch. It is immutable: the ``with_`` methods return a new one.
 
-    Parameters
-    ----------
-    fingerprint
-        Of the plan that made the state.
-    next_run
-        The number of the next run. Numbers are never used again, so two runs of equal content have different numbers.
-    traces
-        The live runs of every trace that has any, oldest first.
-    clocks
-        Observed times and other counters, by name.
-
     Examples
     --------
     >>> manifest = Manifest("f00d").with_clock("orders", 7)
@@ -43,9 +32,13 @@ class Manifest:
     """
 
     fingerprint: str
+    """Of the plan that made the state."""
     next_run: int = 0
+    """The number of the next run. Numbers are never used again, so two runs of equal content have different numbers."""
     traces: Mapping[str, tuple[RunInfo, ...]] = field(default_factory=dict)
+    """The live runs of every trace that has any, oldest first."""
     clocks: Mapping[str, int] = field(default_factory=dict)
+    """Observed times and other counters, by name."""
 
     def runs(self, trace: str) -> tuple[RunInfo, ...]:
         """Return the live runs of a trace, oldest first."""

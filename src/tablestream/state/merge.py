@@ -23,15 +23,8 @@ def runs_to_merge(rows: Sequence[int]) -> int:
     Starting at the newest run, the merge takes in the preceding run as long as that has less than twice the rows taken
     so far.
 
-    Parameters
-    ----------
-    rows
-        The runs' rows, oldest first; the last one is being inserted.
-
-    Returns
-    -------
-    int
-        At least 1, which means that nothing is merged; 0 if there is no run.
+    `rows`: the runs' rows, oldest first; the last one is being inserted. Returns: at least 1, which means that nothing
+    is merged; 0 if there is no run.
 
     Notes
     -----

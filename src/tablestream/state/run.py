@@ -129,19 +129,13 @@ def cut(frames: Iterable[pl.DataFrame], size_bytes: int) -> Iterator[pl.DataFram
 
 @dataclass
 class RunUse:
-    """How often the runs of a trace were used.
-
-    Attributes
-    ----------
-    cache_hits, fetches
-        Chunks read from the cache, and chunks decoded from the state of record.
-    merges
-        Runs that were written to replace several others.
-    """
+    """How often the runs of a trace were used."""
 
     cache_hits: int = 0
     fetches: int = 0
+    """Chunks read from the cache, and chunks decoded from the state of record."""
     merges: int = 0
+    """Runs that were written to replace several others."""
 
 
 class RunStorage:

@@ -106,12 +106,8 @@ class ShardState:
     def trace(self, name: str) -> Trace:
         """Return a trace by name; KeyError if the round has no such trace.
 
-        Raises
-        ------
-        PlanChangedError
-            If another plan made the state.
-        DamagedStateError
-            If the manifest is missing, or is not what was written.
+        Raises `PlanChangedError`: if another plan made the state. Raises `DamagedStateError`: if the manifest is
+        missing, or is not what was written.
         """
         if name not in self._traces:
             runs = self._manifest().runs(name)

@@ -41,14 +41,9 @@ class StateStore(Protocol):
 class MemoryStore:
     """A state of record in dictionaries, which counts its calls; for readers of a checkpoint, and for tests.
 
-    Attributes
-    ----------
-    manifest, plan, tables, chunks
-        What is stored; a test may damage it.
-    reads, writes, removals : int
-        Calls so far, of the manifest, the plan and the chunks together.
-    read_bytes, written_bytes : int
-        Bytes of manifests and chunks that were read and written.
+    `manifest`, `plan`, `tables`, `chunks`: what is stored; a test may damage it. `reads`, `writes`, `removals`: calls
+    so far, of the manifest, the plan and the chunks together. `read_bytes`, `written_bytes`: bytes of manifests and
+    chunks that were read and written.
 
     Examples
     --------

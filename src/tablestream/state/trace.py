@@ -26,36 +26,24 @@ _ROW = "_row"
 
 @dataclass(frozen=True)
 class TraceSpec:
-    """The shape of a trace, which the plan fixes.
-
-    Parameters
-    ----------
-    name
-        Used in the manifest and in messages.
-    schema
-        All the columns in order, with `hash`, the key columns and ``_live`` among them.
-    key
-        The columns that rows are looked up by.
-    unique
-        The further columns that, with the key, make a row unique; empty if each key has only one row.
-    hash
-        The Int64 hash of the key columns, never null.
-    unique_hash
-        An optional Int64 hash of the unique columns: it makes finding versions of a row twice as fast.
-    expires
-        An optional Int64 column that says when a row expires; null: never. Merges remove expired rows.
-    number
-        Used for the chunks in the store; unique in the shard. `numbered_traces` gives it.
-    """
+    """The shape of a trace, which the plan fixes."""
 
     name: str
+    """Used in the manifest and in messages."""
     schema: pl.Schema
+    """All the columns in order, with `hash`, the key columns and ``_live`` among them."""
     key: tuple[str, ...]
+    """The columns that rows are looked up by."""
     unique: tuple[str, ...] = ()
+    """The further columns that, with the key, make a row unique; empty if each key has only one row."""
     hash: str = "_kh"
+    """The Int64 hash of the key columns, never null."""
     unique_hash: str | None = None
+    """An optional Int64 hash of the unique columns: it makes finding versions of a row twice as fast."""
     expires: str | None = None
+    """An optional Int64 column that says when a row expires; null: never. Merges remove expired rows."""
     number: int = 0
+    """Used for the chunks in the store; unique in the shard. `numbered_traces` gives it."""
 
     def __post_init__(self) -> None:
         """Check that the columns exist."""
@@ -82,18 +70,12 @@ def numbered_traces(specs: Iterable[TraceSpec]) -> tuple[TraceSpec, ...]:
 
 @dataclass(frozen=True)
 class Found:
-    """Live rows that were found, by place.
-
-    Attributes
-    ----------
-    rows
-        The hash and identity columns, and ``_row`` (Int64): the place of the row in `column`.
-    chunks
-        The chunks that contain them.
-    """
+    """Live rows that were found, by place."""
 
     rows: pl.DataFrame
+    """The hash and identity columns, and ``_row`` (Int64): the place of the row in `column`."""
     chunks: tuple[pl.DataFrame, ...]
+    """The chunks that contain them."""
     spec: TraceSpec
 
     def column(self, name: str) -> pl.Series:
@@ -105,14 +87,8 @@ class Found:
 class Trace:
     """The state of one operator input in one shard; `shard.ShardState.trace` makes it.
 
-    Parameters
-    ----------
-    storage
-        Reads and writes its runs.
-    runs
-        The live runs, oldest first.
-    next_number
-        Returns the number of a new run.
+    `storage`: reads and writes its runs. `runs`: the live runs, oldest first. `next_number`: returns the number of a
+    new run.
     """
 
     def __init__(self, storage: RunStorage, runs: Sequence[RunInfo], next_number: Callable[[], int]) -> None:
@@ -130,19 +106,10 @@ class Trace:
     def lookup(self, keys: pl.DataFrame) -> pl.DataFrame:
         """Find the live rows of some keys.
 
-        Parameters
-        ----------
-        keys
-            The hash column and the key columns; distinct rows. Null key parts and NaN equal themselves. A null hash
-            has no rows.
+        `keys`: the hash column and the key columns; distinct rows. Null key parts and NaN equal themselves. A null hash
+        has no rows. Returns: the newest version of every row that is not a tombstone, with the trace's schema, in no
+        particular order.
 
-        Returns
-        -------
-        pl.DataFrame
-            The newest version of every row that is not a tombstone, with the trace's schema, in no particular order.
-
-        Notes
-        -----
         The cost grows with the keys and the rows found, and with the logarithm of the rows stored. Columns are
         gathered only for the rows found. Chunks whose range of hashes excludes all keys are not read.
         """
@@ -153,18 +120,9 @@ class Trace:
     def between(self, low: int, high: int) -> pl.DataFrame:
         """Find the live rows whose hash lies between two values, both included.
 
-        Parameters
-        ----------
-        low, high
-            The range. It is meaningful if the hash column holds a time.
+        `low`, `high`: the range. It is meaningful if the hash column holds a time. Returns: the newest version of every
+        row that is not a tombstone, with the trace's schema, in no particular order.
 
-        Returns
-        -------
-        pl.DataFrame
-            The newest version of every row that is not a tombstone, with the trace's schema, in no particular order.
-
-        Notes
-        -----
         Cost grows with the rows in the range, and with the logarithm of the rows stored. Chunks outside the range
         are not read.
         """
@@ -199,15 +157,8 @@ class Trace:
     def find(self, keys: pl.DataFrame) -> Found:
         """Find the live rows of some keys, without their payload.
 
-        Parameters
-        ----------
-        keys
-            As for `lookup`.
-
-        Returns
-        -------
-        Found
-            The rows that exist, from which their other columns can be gathered part by part.
+        `keys`: as for `lookup`. Returns: the rows that exist, from which their other columns can be gathered part by
+        part.
         """
         asked, distinct = self._asked(keys)
         return self._found(lambda columns: self._search(asked, columns, distinct=distinct))
@@ -215,15 +166,8 @@ class Trace:
     def find_between(self, low: Ints, high: Ints) -> Found:
         """Find the live rows whose hash lies in one of several ranges, without their payload.
 
-        Parameters
-        ----------
-        low, high
-            The ranges, both ends included; in any order, and they may overlap.
-
-        Returns
-        -------
-        Found
-            As for `find`. Cost as for `between`.
+        `low`, `high`: the ranges, both ends included; in any order, and they may overlap. Returns: as for `find`. Cost
+        as for `between`.
         """
         low, high = _disjoint(low, high)
         return self._found(lambda columns: self._search_between(low, high, columns))
@@ -342,16 +286,10 @@ class Trace:
     def insert(self, rows: pl.DataFrame, *, expired_before: int | None = None) -> None:
         """Add versions of rows as a new run, and merge runs if needed.
 
-        Parameters
-        ----------
-        rows
-            At most one for each key and unique columns, which is not checked. A row that is not live is a
-            tombstone; its other columns are null. Without rows, no run is added.
-        expired_before
-            Rows that expired before this (see `TraceSpec.expires`) are removed when runs are merged.
+        `rows`: at most one for each key and unique columns, which is not checked. A row that is not live is a
+        tombstone; its other columns are null. Without rows, no run is added. `expired_before`: rows that expired before
+        this (see `TraceSpec.expires`) are removed when runs are merged.
 
-        Notes
-        -----
         See `merge.runs_to_merge` for what is merged and what that costs. Tombstones are removed when the oldest run is
         merged.
         """

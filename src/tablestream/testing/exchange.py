@@ -89,41 +89,26 @@ class _Clock:
 
 @dataclass
 class InProcess:
-    """One micro-batch in this process.
-
-    Parameters
-    ----------
-    spark
-        Evaluates expressions.
-    state
-        The state before the micro-batch; afterwards, that behind it.
-    cache
-        Decoded chunks of the state.
-    now_us
-        The wall clock, in microseconds since 1970.
-    number
-        The number of the micro-batch.
-
-    Attributes
-    ----------
-    counts
-        What operators and sources counted, by the names in a query's progress.
-    notices
-        What tasks say about drops.
-    ports
-        The outputs that have rows.
-    """
+    """One micro-batch in this process."""
 
     spark: SparkSession
+    """Evaluates expressions."""
     state: State
+    """The state before the micro-batch; afterwards, that behind it."""
     cache: MemoryCache
+    """Decoded chunks of the state."""
     now_us: int
+    """The wall clock, in microseconds since 1970."""
     number: int
+    """The number of the micro-batch."""
     counts: Counter[str] = field(default_factory=Counter)
+    """What operators and sources counted, by the names in a query's progress."""
     notices: list[str] = field(default_factory=list)
+    """What tasks say about drops."""
     observes_drops: bool = False
     reads_notices: bool = False
     ports: set[int] = field(default_factory=set)
+    """The outputs that have rows."""
 
     @property
     def now(self) -> str:

@@ -47,10 +47,7 @@ def plain_text(value: Any, kind: T.DataType, known: Mapping[str, str | None], *,
 
     `known`: texts of other values of the column, by `repr`. Only numbers with a fraction need them.
 
-    Raises
-    ------
-    LookupError
-        The value is not plain, or has no known text.
+    Raises `LookupError`: the value is not plain, or has no known text.
     """
     if value is None:
         return None

@@ -64,10 +64,7 @@ def view_path(node: Node) -> Iterator[Node]:
 def ways(view: Node) -> list[tuple[Node, tuple[int, ...]]]:
     """Return every path on which records reach a view of a stream: one, plus one per merged stream.
 
-    Returns
-    -------
-    list of (Node, tuple of int)
-        The same view without merges in it, and the serials of its steps, the one on the base first.
+    Returns: the same view without merges in it, and the serials of its steps, the one on the base first.
     """
     *steps, base = view_path(view)
     if not isinstance(base, Merge):
@@ -161,22 +158,14 @@ def unique_names(nodes: Iterable[Node]) -> dict[Node, str]:
 
 
 class Leaf(NamedTuple):
-    """A table that the operator of a tree of key joins reads.
-
-    Attributes
-    ----------
-    table
-        The table.
-    join, side
-        The join above it, and whether it is this join's left side (0) or right side (1).
-    path
-        The serials from the table's base up to the topmost join.
-    """
+    """A table that the operator of a tree of key joins reads."""
 
     table: Node
     join: KeyJoin
     side: int
+    """The join above it, and whether it is this join's left side (0) or right side (1)."""
     path: tuple[int, ...]
+    """The serials from the table's base up to the topmost join."""
 
 
 def leaves_of(join: KeyJoin) -> list[Leaf]:
@@ -247,10 +236,7 @@ def asked_for_old_values(nodes: Iterable[Node]) -> set[Node]:
 def materialized_since(nodes: Iterable[Node]) -> dict[Node, int]:
     """Return the sources whose rows Kafka Streams keeps for joins, groups or suppress of a plan.
 
-    Returns
-    -------
-    dict of Node to int
-        By source, the serial of the first of these that reads it, or a view of it.
+    Returns: by source, the serial of the first of these that reads it, or a view of it.
     """
     since: dict[Node, int] = {}
     for node in sorted(nodes, key=lambda one: one.serial):

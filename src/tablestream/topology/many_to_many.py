@@ -9,22 +9,15 @@ from tablestream.topology.nodes import Expression, Fields, Join
 
 @dataclass(frozen=True, eq=False)
 class ManyToMany(Join):
-    """Every row of the left table with each row of the right one that has the same values; keyed by both keys.
-
-    Attributes
-    ----------
-    on, right_on
-        The join value, an expression per column, over a row of the left table, and over one of the right.
-    foreign
-        Its columns, in the types in which both sides are compared.
-    counts_nulls
-        Whether rows without a join value count as dropped. Otherwise they are rows of the result by another way.
-    """
+    """Every row of the left table with each row of the right one that has the same values; keyed by both keys."""
 
     on: tuple[Expression, ...]
     right_on: tuple[Expression, ...]
+    """The join value, an expression per column, over a row of the left table, and over one of the right."""
     foreign: Fields
+    """Its columns, in the types in which both sides are compared."""
     counts_nulls: bool = True
+    """Whether rows without a join value count as dropped. Otherwise they are rows of the result by another way."""
 
     @property
     def parents_on(self) -> tuple[tuple[Expression, ...], tuple[Expression, ...]]:

@@ -9,29 +9,20 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Measure:
-    """A declared aggregate.
-
-    Attributes
-    ----------
-    function
-        Its name in `tablestream.operators.reduce.declared`.
-    column
-        The position of its input among the aggregated columns; None: rows.
-    parameter
-        A share, a precision or a delimiter.
-    by, descending
-        The position of the column that orders the rows, and whether the greatest comes first.
-    own, state
-        The user's aggregate, and the type of its state in JSON.
-    """
+    """A declared aggregate."""
 
     function: str
+    """Its name in `tablestream.operators.reduce.declared`."""
     column: int | None
+    """The position of its input among the aggregated columns; None: rows."""
     parameter: float | str | None = None
+    """A share, a precision or a delimiter."""
     by: int | None = None
     descending: bool = False
+    """The position of the column that orders the rows, and whether the greatest comes first."""
     own: Any = None
     state: str = ""
+    """The user's aggregate, and the type of its state in JSON."""
 
     def text(self, inputs: Sequence[str]) -> str:
         """The aggregate of named inputs, as plans describe it."""

@@ -32,17 +32,9 @@ def needed_columns(
 ) -> dict[tuple[Node, int], tuple[bool, ...]]:
     """Return which columns of its two tables each join needs for some outputs, of which all columns are needed.
 
-    Parameters
-    ----------
-    outputs
-        The outputs.
-    rejecting
-        The tables that a row leaves for which an expression fails, whether or not the expression's column is needed.
-
-    Returns
-    -------
-    dict
-        By join and the number of the parent: for each column of the parent's value, whether the join needs it.
+    `rejecting`: the tables that a row leaves for which an expression fails, whether or not the expression's column is
+    needed. Returns: by join and the number of the parent: for each column of the parent's value, whether the join needs
+    it.
     """
     given = list(outputs)
     needs = _Needs(rejecting)

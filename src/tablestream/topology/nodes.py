@@ -76,45 +76,31 @@ class Named:
 
 @dataclass(frozen=True)
 class AsOf:
-    """The time as of which a row is joined with a versioned table.
-
-    Attributes
-    ----------
-    micros
-        Microseconds since 1970, computed from the row; null: the row points at nothing.
-    forward
-        Whether it is joined with the first version from that time on, instead of the last one up to it.
-    text
-        What the user wrote.
-    """
+    """The time as of which a row is joined with a versioned table."""
 
     micros: Expression
+    """Microseconds since 1970, computed from the row; null: the row points at nothing."""
     forward: bool
+    """Whether it is joined with the first version from that time on, instead of the last one up to it."""
     text: str
+    """What the user wrote."""
 
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """A table or a stream of the plan.
-
-    Attributes
-    ----------
-    name
-        Unique in the plan; what users see in `explain`, metrics and errors.
-    where
-        ``file:line`` where the user built it.
-    key, value
-        The columns. A key column is never a column of the value.
-    serial, clause
-        Rises in the order of declaration. The clause of a query in SQL that it was made for.
-    """
+    """A table or a stream of the plan."""
 
     name: str
+    """Unique in the plan; what users see in `explain`, metrics and errors."""
     where: str
+    """``file:line`` where the user built it."""
     key: Fields
     value: Fields
+    """The columns. A key column is never a column of the value."""
     serial: int = field(init=False, default_factory=lambda: next(_serials))
+    """Rises in the order of declaration."""
     clause: Written | None = field(default_factory=clause_now, kw_only=True, repr=False)
+    """The clause of a query in SQL that it was made for."""
 
     @property
     def parents(self) -> tuple[Node, ...]:
@@ -134,29 +120,20 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Source(Node):
-    """A table, or with `records` a stream, that comes from outside.
-
-    Attributes
-    ----------
-    frame
-        The streaming data frame with the columns of `spark.sources`; opaque here.
-    text, ordered_by
-        Its expressions as text. The type of the user's ``order_by``, or none.
-    records, bootstrapped
-        Whether it is a stream. Whether the table starts with the rows of a batch data frame.
-    deletes
-        Whether the user said which records have no value.
-    lacks_times
-        If a tombstone may come without a time: its lane, `BY_PARTITION` or `BY_SOURCE` of `runtime.rounds`.
-    """
+    """A table, or with `records` a stream, that comes from outside."""
 
     frame: object
+    """The streaming data frame with the columns of `spark.sources`; opaque here."""
     text: str
     ordered_by: str | None = None
+    """Its expressions as text. The type of the user's ``order_by``, or none."""
     records: bool = False
     bootstrapped: bool = False
+    """Whether it is a stream. Whether the table starts with the rows of a batch data frame."""
     deletes: bool = False
+    """Whether the user said which records have no value."""
     lacks_times: str | None = None
+    """If a tombstone may come without a time: its lane, `BY_PARTITION` or `BY_SOURCE` of `runtime.rounds`."""
 
     @property
     def meaning(self) -> str:
@@ -244,15 +221,10 @@ class Join(Node):
 
 @dataclass(frozen=True, eq=False)
 class KeyJoin(Join):
-    """Two tables on their common key.
-
-    Attributes
-    ----------
-    own_times
-        Whether a change keeps its own time, whatever the time of the row it is joined with.
-    """
+    """Two tables on their common key."""
 
     own_times: bool = field(default=False, kw_only=True)
+    """Whether a change keeps its own time, whatever the time of the row it is joined with."""
 
     @property
     def meaning(self) -> str:
@@ -266,32 +238,22 @@ class ForeignKeyJoin(Join):
     """The rows of the left table, each with the right row of its foreign key.
 
     ``right`` and ``outer`` keep unmatched right rows; their key is (left key, right key).
-
-    Attributes
-    ----------
-    on
-        The foreign key, an expression per column of the right table's key, over a row of the left table.
-    foreign
-        The columns of the right table's key, in the types in which both sides are compared.
-    copied
-        Whether every shard has a copy of the right table (a global table).
-    right_only
-        Whether the result is just the right row, and no row if unmatched; read by key joins alone.
-    on_key
-        Whether ``on`` is the whole key of the left table: by default it is then planned as a join on the key.
-    spread
-        Over how many shards the left rows of one right key are spread; None: they share one.
-    as_of
-        The time as of which left rows are joined; None: with the row as it is now.
     """
 
     on: tuple[Expression, ...]
+    """The foreign key, an expression per column of the right table's key, over a row of the left table."""
     foreign: Fields
+    """The columns of the right table's key, in the types in which both sides are compared."""
     copied: bool = field(default=False, kw_only=True)
+    """Whether every shard has a copy of the right table (a global table)."""
     on_key: bool = field(default=False, kw_only=True)
+    """Whether ``on`` is the whole key of the left table: by default it is then planned as a join on the key."""
     right_only: bool = field(default=False, kw_only=True)
+    """Whether the result is just the right row, and no row if unmatched; read by key joins alone."""
     spread: int | None = field(default=None, kw_only=True)
+    """Over how many shards the left rows of one right key are spread; None: they share one."""
     as_of: AsOf | None = field(default=None, kw_only=True)
+    """The time as of which left rows are joined; None: with the row as it is now."""
 
     @property
     def keeps_unmatched(self) -> bool:
@@ -309,18 +271,12 @@ class ForeignKeyJoin(Join):
 
 @dataclass(frozen=True, eq=False)
 class OneToMany(Join):
-    """Every row of the one (``left``) with each row of the many (``right``) whose foreign key refers to it.
-
-    Attributes
-    ----------
-    on
-        The foreign key, an expression per column of the one's key, over a row of the many.
-    foreign
-        The columns of the one's key, in the types in which both sides are compared.
-    """
+    """Every row of the one (``left``) with each row of the many (``right``) whose foreign key refers to it."""
 
     on: tuple[Expression, ...]
+    """The foreign key, an expression per column of the one's key, over a row of the many."""
     foreign: Fields
+    """The columns of the one's key, in the types in which both sides are compared."""
 
     @property
     def keeps_unmatched(self) -> bool:
@@ -335,33 +291,22 @@ class OneToMany(Join):
 
 @dataclass(frozen=True, eq=False)
 class Aggregate(OneParent):
-    """A table's rows, or a stream's records, by groups.
-
-    Attributes
-    ----------
-    on
-        The group, an expression per column of the key, over a row.
-    inputs
-        What is aggregated of a row.
-    input_fields
-        The names and types of `inputs`.
-    measures
-        A declared aggregate per column of the value; none with `functions`.
-    functions
-        The user's own, which run in the workers; their text has their names and version.
-    keep_empty
-        Whether a group without rows stays.
-    of_kafka
-        Whether Kafka Streams has such groups; compat refuses others.
-    """
+    """A table's rows, or a stream's records, by groups."""
 
     on: tuple[Expression, ...]
+    """The group, an expression per column of the key, over a row."""
     inputs: tuple[Named, ...]
+    """What is aggregated of a row."""
     input_fields: Fields
+    """The names and types of `inputs`."""
     measures: tuple[Measure, ...]
+    """A declared aggregate per column of the value; none with `functions`."""
     functions: Expression | None
+    """The user's own, which run in the workers; their text has their names and version."""
     keep_empty: bool
+    """Whether a group without rows stays."""
     of_kafka: bool = True
+    """Whether Kafka Streams has such groups; compat refuses others."""
 
     @property
     def foreign(self) -> Fields:
@@ -388,29 +333,20 @@ class Top(OneParent):
     """The first rows of each group of a table, in an order; the last column of the key is the rank, from 1.
 
     Without `ranked`, the first row of each group, keyed by the group alone.
-
-    Attributes
-    ----------
-    on
-        The group, an expression per column of the key but the last, over a row.
-    inputs
-        What is remembered of a row: the columns of the value, then further ones that rows are ranked by.
-    input_fields
-        The names and types of `inputs`.
-    order
-        The positions of the inputs that rows are ranked by, each with whether the greatest comes first.
-    n
-        How many rows.
-    ranked
-        Whether the key has the rank. If not, one row is shown, and of rows with equal values the one that came last.
     """
 
     on: tuple[Expression, ...]
+    """The group, an expression per column of the key but the last, over a row."""
     inputs: tuple[Named, ...]
+    """What is remembered of a row: the columns of the value, then further ones that rows are ranked by."""
     input_fields: Fields
+    """The names and types of `inputs`."""
     order: tuple[tuple[int, bool], ...]
+    """The positions of the inputs that rows are ranked by, each with whether the greatest comes first."""
     n: int
+    """How many rows."""
     ranked: bool = True
+    """Whether the key has the rank. If not, one row is shown, and of rows with equal values the one that came last."""
 
     @property
     def foreign(self) -> Fields:
@@ -435,25 +371,17 @@ class Top(OneParent):
 
 @dataclass(frozen=True, eq=False)
 class Suppress(OneParent):
-    """A table whose changes are buffered; the last one of each key is emitted.
-
-    Attributes
-    ----------
-    until_us
-        How long a key waits, in microseconds.
-    max_records, max_bytes
-        How much a shard may hold; None: no limit.
-    fail_when_full
-        Whether exceeding a limit is an error.
-    wall_clock_us
-        The longest time that a key waits by the wall clock, in microseconds; None: no limit.
-    """
+    """A table whose changes are buffered; the last one of each key is emitted."""
 
     until_us: int
+    """How long a key waits, in microseconds."""
     max_records: int | None
     max_bytes: int | None
+    """How much a shard may hold; None: no limit."""
     fail_when_full: bool
+    """Whether exceeding a limit is an error."""
     wall_clock_us: int | None = None
+    """The longest time that a key waits by the wall clock, in microseconds; None: no limit."""
 
     @property
     def meaning(self) -> str:
@@ -466,15 +394,10 @@ class Suppress(OneParent):
 
 @dataclass(frozen=True, eq=False)
 class Materialize(OneParent):
-    """A table that is stored under its own name.
-
-    Attributes
-    ----------
-    history_us
-        How far back versions of its rows are kept, in microseconds; None: it is not versioned.
-    """
+    """A table that is stored under its own name."""
 
     history_us: int | None = None
+    """How far back versions of its rows are kept, in microseconds; None: it is not versioned."""
 
     @property
     def meaning(self) -> str:
@@ -483,15 +406,10 @@ class Materialize(OneParent):
 
 @dataclass(frozen=True, eq=False)
 class Reorder(OneParent):
-    """A table or a stream sorted by time, within a bound.
-
-    Attributes
-    ----------
-    bound_us
-        How long records are buffered, in microseconds of event time.
-    """
+    """A table or a stream sorted by time, within a bound."""
 
     bound_us: int
+    """How long records are buffered, in microseconds of event time."""
 
     @property
     def is_stream(self) -> bool:
@@ -517,21 +435,14 @@ class Deduplicate(OneParent):
 
 @dataclass(frozen=True, eq=False)
 class SequenceBy(OneParent):
-    """A source in which the row with the highest sequence wins.
-
-    Attributes
-    ----------
-    sequence
-        The sequence's column in the source.
-    text
-        The user's expression.
-    retention_us
-        How long the sequence of a tombstone is remembered, in microseconds; None: for ever.
-    """
+    """A source in which the row with the highest sequence wins."""
 
     sequence: Field
+    """The sequence's column in the source."""
     text: str
+    """The user's expression."""
     retention_us: int | None
+    """How long the sequence of a tombstone is remembered, in microseconds; None: for ever."""
 
     @property
     def meaning(self) -> str:
@@ -540,30 +451,20 @@ class SequenceBy(OneParent):
 
 @dataclass(frozen=True, eq=False)
 class Captured(OneParent):
-    """A source whose records a database's connector wrote, as the rows of the database's table.
-
-    Attributes
-    ----------
-    follows_moves
-        Whether unknown columns of a row are filled from the key from which it was moved.
-    truncates
-        What a truncate does: ``auto``, ``apply``, ``fail`` or ``drop``.
-    table
-        The name of the table in its database.
-    transactions
-        What tells when a transaction is complete; None: changes do not wait for the others of their transaction.
-    commits
-        Whether only the last change of a key at each position counts.
-    snapshots
-        Whether snapshots name all rows: ``complete`` or ``partial``.
-    """
+    """A source whose records a database's connector wrote, as the rows of the database's table."""
 
     follows_moves: bool
+    """Whether unknown columns of a row are filled from the key from which it was moved."""
     truncates: str
+    """What a truncate does: ``auto``, ``apply``, ``fail`` or ``drop``."""
     table: str
+    """The name of the table in its database."""
     transactions: Transactions | None = None
+    """What tells when a transaction is complete; None: changes do not wait for the others of their transaction."""
     commits: bool = False
+    """Whether only the last change of a key at each position counts."""
     snapshots: str = "complete"
+    """Whether snapshots name all rows: ``complete`` or ``partial``."""
 
     @property
     def parents(self) -> tuple[Node, ...]:
@@ -581,15 +482,10 @@ class Captured(OneParent):
 
 @dataclass(frozen=True, eq=False)
 class Transactions(OneParent):
-    """The transactions of a database, of which a stream tells the ends.
-
-    Attributes
-    ----------
-    timeout_us
-        How long an incomplete transaction is waited for, in microseconds; None: for ever.
-    """
+    """The transactions of a database, of which a stream tells the ends."""
 
     timeout_us: int | None
+    """How long an incomplete transaction is waited for, in microseconds; None: for ever."""
 
     @property
     def meaning(self) -> str:

@@ -9,22 +9,15 @@ from tablestream.topology.nodes import Expression, Fields, Named, OneParent
 
 @dataclass(frozen=True)
 class WindowMeasure:
-    """A window function.
-
-    Attributes
-    ----------
-    function
-        Its name in `tablestream.operators.reduce.frames`.
-    column, default
-        The positions of its input and of its default among the inputs; None: none.
-    offset
-        How many rows before or after.
-    """
+    """A window function."""
 
     function: str
+    """Its name in `tablestream.operators.reduce.frames`."""
     column: int | None = None
     default: int | None = None
+    """The positions of its input and of its default among the inputs; None: none."""
     offset: int = 1
+    """How many rows before or after."""
 
     def text(self, inputs: tuple[Named, ...]) -> str:
         """For people, and part of a plan's meaning."""
@@ -35,33 +28,22 @@ class WindowMeasure:
 
 @dataclass(frozen=True, eq=False)
 class Over(OneParent):
-    """A table with window functions of its rows: further columns of its value.
-
-    Attributes
-    ----------
-    on
-        The partition, an expression per column, over a row.
-    foreign
-        Its columns.
-    inputs
-        What is remembered of a row: the columns of the parent's value, then what orders rows, and what functions get.
-    input_fields
-        The names and types of `inputs`.
-    order
-        The positions of the inputs that rows are ordered by, each with whether the greatest comes first.
-    measures
-        The functions, of the last columns of the value.
-    by_rows
-        Whether a frame ends at the row, and not at its last peer.
-    """
+    """A table with window functions of its rows: further columns of its value."""
 
     on: tuple[Expression, ...]
+    """The partition, an expression per column, over a row."""
     foreign: Fields
+    """Its columns."""
     inputs: tuple[Named, ...]
+    """What is remembered of a row: the columns of the parent's value, then what orders rows, and what functions get."""
     input_fields: Fields
+    """The names and types of `inputs`."""
     order: tuple[tuple[int, bool], ...]
+    """The positions of the inputs that rows are ordered by, each with whether the greatest comes first."""
     measures: tuple[WindowMeasure, ...]
+    """The functions, of the last columns of the value."""
     by_rows: bool
+    """Whether a frame ends at the row, and not at its last peer."""
 
     @property
     def meaning(self) -> str:

@@ -9,21 +9,14 @@ from tablestream.topology.nodes import Expression, Fields, Join, Named, Node, On
 
 @dataclass(frozen=True)
 class Grace:
-    """How long the records of a stream wait for late versions of a table.
-
-    Attributes
-    ----------
-    period_us
-        In microseconds of event time.
-    table_advances
-        Whether the times of versions count as well.
-    wall_clock_us
-        The longest wait by the wall clock, in microseconds; None: no limit.
-    """
+    """How long the records of a stream wait for late versions of a table."""
 
     period_us: int
+    """In microseconds of event time."""
     table_advances: bool = False
+    """Whether the times of versions count as well."""
     wall_clock_us: int | None = None
+    """The longest wait by the wall clock, in microseconds; None: no limit."""
 
     @property
     def text(self) -> str:
@@ -35,28 +28,19 @@ class Grace:
 
 @dataclass(frozen=True, eq=False)
 class StreamJoin(Join):
-    """The records of a stream (``left``), each with the row of a table (``right``) that its foreign key refers to.
-
-    Attributes
-    ----------
-    on
-        The foreign key of a record, an expression per column of the table's key.
-    foreign
-        The columns of the table's key, in the types in which both sides are compared.
-    copied
-        Whether every shard has a copy of the table (a global table).
-    grace
-        How records wait for late versions of the table; None: they do not.
-    corrections
-        Whether it is a table with a row for each record, keyed by the stream's key and the record's number, and
-        corrected by late versions of the table.
-    """
+    """The records of a stream (``left``), each with the row of a table (``right``) that its foreign key refers to."""
 
     on: tuple[Expression, ...]
+    """The foreign key of a record, an expression per column of the table's key."""
     foreign: Fields
+    """The columns of the table's key, in the types in which both sides are compared."""
     copied: bool = field(default=False, kw_only=True)
+    """Whether every shard has a copy of the table (a global table)."""
     grace: Grace | None = field(default=None, kw_only=True)
+    """How records wait for late versions of the table; None: they do not."""
     corrections: bool = field(default=False, kw_only=True)
+    """Whether it is a table with a row for each record, keyed by the stream's key and the record's number, and
+    corrected by late versions of the table."""
 
     @property
     def is_stream(self) -> bool:
@@ -91,14 +75,10 @@ class FlatMap(OneParent):
 
     The array is the only column of `parent`. If an element is a struct, its fields become the columns of the value. The
     rows of a table get the position of the element as the last part of their key.
-
-    Attributes
-    ----------
-    takes_apart
-        Whether elements are structs.
     """
 
     takes_apart: bool
+    """Whether elements are structs."""
 
     meaning = "flat_map"
 
@@ -143,15 +123,10 @@ class ToStream(OneParent):
 
 @dataclass(frozen=True, eq=False)
 class ToTable(OneParent):
-    """The records of a stream as the changes of a table.
-
-    Attributes
-    ----------
-    nullable
-        Which parts of the key may be null, as those of a group; empty: none. Other records are dropped.
-    """
+    """The records of a stream as the changes of a table."""
 
     nullable: tuple[bool, ...] = ()
+    """Which parts of the key may be null, as those of a group; empty: none. Other records are dropped."""
 
     @property
     def meaning(self) -> str:

@@ -76,28 +76,19 @@ _TIMED = {FOREIGN_HASH: pl.Int64(), _BY: pl.Int64()}
 class Expiry(OfTable):
     """Forget rows that are older than a length.
 
-    Parameters
-    ----------
-    keep_us
-        How much older than the newest row a row may be, in microseconds.
-    by_column
-        Whether a row's time arrives in a column, and is not its timestamp.
-    wall_clock_us
-        The longest time that a row stays unchanged on the wall clock, in microseconds. None: there is no such limit.
-    freezes
-        Whether readers keep the rows that are forgotten.
-
-    Notes
-    -----
     Input: ``_kh``, key, ``_ts``, ``_live``, ``v``; with `by_column` also ``_fh`` and ``_f0``, the time. Output 0:
     ``_kh``, key, ``_ts``, ``_live``, ``v0``. Cost: the changes that arrive and the rows that are forgotten, each looked
     up by its key.
     """
 
     keep_us: int
+    """How much older than the newest row a row may be, in microseconds."""
     by_column: bool = False
+    """Whether a row's time arrives in a column, and is not its timestamp."""
     wall_clock_us: int | None = None
+    """The longest time that a row stays unchanged on the wall clock, in microseconds. None: there is no such limit."""
     freezes: bool = False
+    """Whether readers keep the rows that are forgotten."""
 
     parameters = ("keep_us", "by_column", "wall_clock_us", "freezes")
     marks = (WAITING, BY_ARRIVAL)
@@ -161,27 +152,18 @@ class Expiry(OfTable):
 
 @dataclass
 class _Work:
-    """The changes of a micro-batch, while they are worked off.
-
-    Attributes
-    ----------
-    rules
-        The operator.
-    waiting
-        The stored rows that may change, and those that arrive: those that wait are there.
-    arrived
-        The changes.
-    keys
-        The number of the key of each of these rows.
-    late
-        The positions of the changes that are too old.
-    """
+    """The changes of a micro-batch, while they are worked off."""
 
     rules: Expiry
+    """The operator."""
     waiting: Waiting
+    """The stored rows that may change, and those that arrive: those that wait are there."""
     arrived: pl.DataFrame
+    """The changes."""
     keys: list[int]
+    """The number of the key of each of these rows."""
     late: list[int] = field(default_factory=list)
+    """The positions of the changes that are too old."""
     #: The changes that are passed on, by position, and whether each is a row.
     _passed: list[tuple[int, bool]] = field(default_factory=list)
     #: The rows that are forgotten, with the messages that caused it, their order there, and their times.

@@ -45,21 +45,14 @@ from tablestream.state.trace import TraceSpec
 class Reorder(OfTable):
     """Sort changes by time, within a bound.
 
-    Parameters
-    ----------
-    bound_us
-        How long changes wait, in microseconds of stream time.
-    splits_steps
-        Whether each emitted change is a step of its own, as if it had arrived in order.
-
-    Notes
-    -----
     Input and output 0: ``_kh``, key, ``_ts``, ``_live``, ``v``. Cost: the changes that arrive, and those that are
     emitted.
     """
 
     bound_us: int
+    """How long changes wait, in microseconds of stream time."""
     splits_steps: bool = True
+    """Whether each emitted change is a step of its own, as if it had arrived in order."""
 
     parameters = ("bound_us",)
     marks = (ARRIVALS, WAITING)

@@ -64,35 +64,24 @@ _LAST_DAY = 94_000_000
 class Suppress(OfTable):
     """Hold changes, and emit the last one of each key later.
 
-    Parameters
-    ----------
-    until_us
-        How long a key waits, in microseconds.
-    max_records, max_bytes
-        How much a shard may hold; None: any amount. A row's bytes are those of its key and value as JSON text.
-    fail_when_full
-        Whether holding more is an error.
-    atomic
-        Whether a step is held as a whole.
-    wall_clock_us
-        The longest time that a key waits on the wall clock, in microseconds. None: there is no such limit.
-    minimal
-        Whether to ignore tombstones for absent rows.
-
-    Notes
-    -----
     Input: ``_kh``, key, ``_ts``, ``_live``, ``v``. Output 0: the same with ``v0``. Cost: the changes that arrive and
     those that are emitted, each looked up by its key; with `max_bytes` also the longest waiting rows, until they are as
     large as the changes.
     """
 
     until_us: int
+    """How long a key waits, in microseconds."""
     max_records: int | None = None
     max_bytes: int | None = None
+    """How much a shard may hold; None: any amount. A row's bytes are those of its key and value as JSON text."""
     fail_when_full: bool = False
+    """Whether holding more is an error."""
     atomic: bool = True
+    """Whether a step is held as a whole."""
     wall_clock_us: int | None = None
+    """The longest time that a key waits on the wall clock, in microseconds. None: there is no such limit."""
     minimal: bool = False
+    """Whether to ignore tombstones for absent rows."""
 
     parameters = ("minimal", "until_us", "wall_clock_us", "max_records", "max_bytes", "fail_when_full")
     marks = (_RECORDS, _BYTES, WAITING, BY_ARRIVAL)
@@ -210,23 +199,16 @@ class _Held(NamedTuple):
 
 @dataclass
 class _Buffer:
-    """The held rows that a micro-batch needs, while its changes are processed.
-
-    Attributes
-    ----------
-    waiting
-        The held rows, then the changes. Of these, the rows with which their keys began to wait are waiting.
-    keys, sizes
-        The number of each row's key, and its bytes if these are limited.
-    held
-        What is held, by key.
-    """
+    """The held rows that a micro-batch needs, while its changes are processed."""
 
     limits: Suppress
     waiting: Waiting
+    """The held rows, then the changes. Of these, the rows with which their keys began to wait are waiting."""
     keys: list[int]
     sizes: list[int] | None
+    """The number of each row's key, and its bytes if these are limited."""
     held: dict[int, _Held] = field(default_factory=dict)
+    """What is held, by key."""
     #: Rows that were emitted: the row, the message that caused it, and its order there.
     _left: list[tuple[int, int, int]] = field(default_factory=list)
 

@@ -49,16 +49,8 @@ def by_time(
 ) -> TraceSpec:
     """Describe the trace of a time index.
 
-    Parameters
-    ----------
-    name, unique_hash
-        As in `TraceSpec`.
-    time
-        The Int64 column of the times.
-    columns
-        The dtypes of the other columns.
-    unique
-        The columns that distinguish rows with the same time.
+    `name`, `unique_hash`: as in `TraceSpec`. `time`: the Int64 column of the times. `columns`: the dtypes of the other
+    columns. `unique`: the columns that distinguish rows with the same time.
     """
     schema = pl.Schema({time: pl.Int64(), **columns, LIVE: pl.Boolean()})
     return TraceSpec(name, schema, (time,), tuple(unique), hash=time, unique_hash=unique_hash)
@@ -67,15 +59,6 @@ def by_time(
 @dataclass(frozen=True)
 class TimeIndex:
     """The waiting rows of a trace, by time.
-
-    Parameters
-    ----------
-    trace
-        A trace that `by_time` describes.
-    marks
-        The shard's marks.
-    mark
-        The name of the mark with the start of this index; the operator declares it.
 
     Examples
     --------
@@ -94,8 +77,11 @@ class TimeIndex:
     """
 
     trace: Trace
+    """A trace that `by_time` describes."""
     marks: dict[str, int]
+    """The shard's marks."""
     mark: str
+    """The name of the mark with the start of this index; the operator declares it."""
 
     @classmethod
     def of(cls, context: Context, name: str) -> TimeIndex:
@@ -130,12 +116,8 @@ class TimeIndex:
     def update(self, changed: pl.DataFrame, over: int = BEGIN) -> None:
         """Insert new rows, and tombstones of removed ones.
 
-        Parameters
-        ----------
-        changed
-            Rows of the trace. One that is removed and added again appears twice, and the last one counts.
-        over
-            All rows that waited before this time were removed; new rows may be earlier.
+        `changed`: rows of the trace. One that is removed and added again appears twice, and the last one counts.
+        `over`: all rows that waited before this time were removed; new rows may be earlier.
         """
         changed = changed.unique(self.trace.spec.identity, keep="last", maintain_order=True)
         self.marks[self.mark] = min(max(self.start, over), self._earliest(changed.filter(LIVE)))

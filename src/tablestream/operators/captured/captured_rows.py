@@ -35,21 +35,14 @@ def filled(column: str) -> str:
 
 @dataclass(frozen=True)
 class CapturedRows:
-    """The rows of some keys, stored and arrived, sorted by key and place.
-
-    Attributes
-    ----------
-    frame
-        ``_seq`` is 0 for a row of the state. With the fields of the capture as columns.
-    kid
-        The number of each row's key.
-    keys
-        The key columns.
-    """
+    """The rows of some keys, stored and arrived, sorted by key and place."""
 
     frame: pl.DataFrame
+    """``_seq`` is 0 for a row of the state. With the fields of the capture as columns."""
     kid: Ints
+    """The number of each row's key."""
     keys: tuple[str, ...]
+    """The key columns."""
 
     @classmethod
     def of(cls, trace: Trace, changes: pl.DataFrame) -> CapturedRows:

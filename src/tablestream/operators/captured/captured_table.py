@@ -86,31 +86,21 @@ def changes_of_captured(keys: pl.Schema, value: pl.DataType) -> pl.Schema:
 class CapturedTable(OfTable):
     """Turn a connector's changes into whole rows.
 
-    Parameters
-    ----------
-    columns
-        The names of the value's columns.
-    follows_moves
-        Whether `MovedRows` comes behind.
-    truncates
-        How to treat a truncated table: ``apply`` it, ``fail`` or ``drop``. ``auto`` applies it if the table has one
-        topic partition, and fails otherwise.
-    commits
-        Whether only the last change of a key at each position counts: positions are those of commits.
-    snapshots
-        ``complete``: the end of a snapshot deletes rows that it did not name. ``partial``: they stay.
-
-    Notes
-    -----
     Input 0: ``_kh``, key, ``_ts``, ``_live``, ``_capture``, ``v``. Input 1, in every shard: ``_kh``, key, ``_ts``,
     ``_live``, ``_control``, ``v``. Output 0: the changes of rows and, if `follows_moves`, what `MovedRows` needs.
     """
 
     columns: tuple[str, ...]
+    """The names of the value's columns."""
     follows_moves: bool
+    """Whether `MovedRows` comes behind."""
     truncates: str = "auto"
+    """How to treat a truncated table: ``apply`` it, ``fail`` or ``drop``. ``auto`` applies it if the table has one
+    topic partition, and fails otherwise."""
     commits: bool = False
+    """Whether only the last change of a key at each position counts: positions are those of commits."""
     snapshots: str = "complete"
+    """``complete``: the end of a snapshot deletes rows that it did not name. ``partial``: they stay."""
 
     parameters = ("follows_moves", "truncates", "commits")
     rejects = True

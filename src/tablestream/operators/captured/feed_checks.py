@@ -44,15 +44,8 @@ _OP, _POSITION = _SAID.field("op"), _SAID.field("position")
 def check_preimages(changes: pl.DataFrame, columns: Sequence[str], trace: Trace) -> pl.DataFrame:
     """Hold the preimages among some changes to the table; return the other changes.
 
-    Parameters
-    ----------
-    changes
-        ``_seq``, ``_kh``, key, ``_live``, ``_capture``, ``v``. The preimages of a version come before its other
-        changes.
-    columns
-        The names of the value's columns.
-    trace
-        The rows of the table.
+    `changes`: ``_seq``, ``_kh``, key, ``_live``, ``_capture``, ``v``. The preimages of a version come before its other
+    changes. `columns`: the names of the value's columns. `trace`: the rows of the table.
     """
     is_preimage = changes.select((_OP == PREIMAGE).fill_null(value=False)).to_series()
     if not is_preimage.any():
@@ -79,12 +72,7 @@ def check_preimages(changes: pl.DataFrame, columns: Sequence[str], trace: Trace)
 def check_unique(changes: pl.DataFrame, trace: Trace) -> None:
     """Raise if a key has several rows.
 
-    Parameters
-    ----------
-    changes
-        ``_seq``, ``_kh``, key, ``_capture``; of a feed.
-    trace
-        The rows of the table.
+    `changes`: ``_seq``, ``_kh``, key, ``_capture``; of a feed. `trace`: the rows of the table.
     """
     keys = trace.spec.key
     versions = changes.group_by(KEY_HASH, *keys, _POSITION.alias(AT)).agg(

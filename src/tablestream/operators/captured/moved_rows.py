@@ -53,17 +53,11 @@ _ZERO = pl.lit(0, pl.Int64).alias(_HASH)
 class MovedRows(OfTable):
     """Fill the unknown columns of rows that were moved to another key.
 
-    Parameters
-    ----------
-    columns
-        The names of the value's columns.
-
-    Notes
-    -----
     Input 0: what `CapturedTable` emits, by its ``_fh``. Output 0: ``_kh``, key, ``_ts``, ``_live``, ``v``.
     """
 
     columns: tuple[str, ...]
+    """The names of the value's columns."""
 
     marks = (ARRIVALS,)
     rejects = True
@@ -101,12 +95,7 @@ class MovedRows(OfTable):
 class _Moves:
     """The messages of moved rows in one micro-batch, with those that wait.
 
-    Parameters
-    ----------
-    operator, context
-        The operator, and its state.
-    arrived
-        The messages, in their order.
+    `operator`, `context`: the operator, and its state. `arrived`: the messages, in their order.
     """
 
     def __init__(self, operator: MovedRows, arrived: pl.DataFrame, context: Context) -> None:

@@ -82,20 +82,13 @@ _UNCOUNTED = -1
 class TransactionGate(Operator):
     """Release transactions when all their events have arrived.
 
-    Parameters
-    ----------
-    timeout_us
-        How long the first transaction in line may lack events, in microseconds of wall clock. None: for ever.
-    tables
-        The tables whose events arrive, one for each input but the first.
-
-    Notes
-    -----
     Input 0: the ends; ``v`` is `END_TYPE`. Other inputs: events, with ``_tx``. Output 0: ``_tx``, in every shard.
     """
 
     timeout_us: int | None
+    """How long the first transaction in line may lack events, in microseconds of wall clock. None: for ever."""
     tables: tuple[str, ...] = ()
+    """The tables whose events arrive, one for each input but the first."""
 
     parameters = ("timeout_us",)
     marks = (_ENDS,)

@@ -109,21 +109,6 @@ def key_times(hashes: Ints, times: Ints) -> Ints:
 class AsOfAnswer(Operator):
     """The right half of a join as of a time.
 
-    Parameters
-    ----------
-    keep_left
-        LEFT: an unmatched left row is a row of the result.
-    keys, foreign_keys
-        The columns and dtypes of the left table's key and of the right table's.
-    left_value, right_value
-        The dtypes of the two values.
-    history_us
-        How far back versions are kept, in microseconds.
-    forward
-        Whether left rows find the first row from their time on, instead of the last version up to it.
-
-    Notes
-    -----
     Input 0: the messages of `ForeignKeySubscribe`, whose foreign key ends with ``_as_of``. Input 1: ``_fh``, key,
     ``_ts``, ``_live``, ``_latest``, ``v``. Output 0: ``_kh``, left key, ``_ts``, ``_live``, ``v0``, ``v1``. Cost: the
     changes, the versions of their right keys, and the left rows that a right change answers. Memory: their keys, and
@@ -131,12 +116,17 @@ class AsOfAnswer(Operator):
     """
 
     keep_left: bool
+    """LEFT: an unmatched left row is a row of the result."""
     keys: pl.Schema
     foreign_keys: pl.Schema
+    """The columns and dtypes of the left table's key and of the right table's."""
     left_value: pl.DataType
     right_value: pl.DataType
+    """The dtypes of the two values."""
     history_us: int
+    """How far back versions are kept, in microseconds."""
     forward: bool = False
+    """Whether left rows find the first row from their time on, instead of the last version up to it."""
 
     parameters = ("keep_left", "history_us", "forward")
     reasons = (EXPIRED, BEFORE_HISTORY)
@@ -200,14 +190,8 @@ class AsOfAnswer(Operator):
 class _Work:
     """Joins the messages of a micro-batch, or of a slice of it.
 
-    Parameters
-    ----------
-    join
-        The operator.
-    left, puts
-        The left messages, and the right changes that are not too late, both in their order.
-    context
-        That of the operator.
+    `join`: the operator. `left`, `puts`: the left messages, and the right changes that are not too late, both in their
+    order. `context`: that of the operator.
     """
 
     def __init__(self, join: AsOfAnswer, left: pl.DataFrame, puts: pl.DataFrame, context: Context) -> None:
@@ -443,24 +427,16 @@ class Span(NamedTuple):
 
 @dataclass
 class AsOfVersions:
-    """Writes versions, and looks them up, in the order of their places.
-
-    Attributes
-    ----------
-    versions
-        The versions: `puts` are the right changes, and those `asked` for the left messages.
-    forward
-        Which of the rules above applies.
-    bound
-        How far back the history reaches at this place.
-    spans
-        What the right changes have changed.
-    """
+    """Writes versions, and looks them up, in the order of their places."""
 
     versions: OpenVersions
+    """The versions: `puts` are the right changes, and those `asked` for the left messages."""
     forward: bool
+    """Which of the rules above applies."""
     bound: int = BEGIN
+    """How far back the history reaches at this place."""
     spans: list[Span] = field(default_factory=list)
+    """What the right changes have changed."""
 
     def put(self, position: int, time: int, bound: int, *, exists: bool) -> None:
         """Write a right change."""

@@ -73,27 +73,6 @@ OBSERVED, BUFFERED, NEWEST = "observed", "buffered", "newest"
 class AsOfJoin(Pointing):
     """Look up, for every record, the version that was valid at its time.
 
-    Parameters
-    ----------
-    history_us
-        How far back versions are kept, in microseconds.
-    keep_left
-        Whether an unmatched record is emitted.
-    forgetful
-        See `versions`.
-    atomic
-        Whether the table's changes of a step come before its records.
-    grace_us
-        How long records wait, in microseconds of stream time. None: they do not wait.
-    table_advances
-        Whether the times of versions also release records that wait.
-    wall_clock_us
-        The longest time that a record waits on the wall clock. None: there is no such limit.
-    corrections
-        Whether late versions correct results that were emitted before.
-
-    Notes
-    -----
     Inputs and output are those of `StreamTableJoin`. Input 1 also has ``_latest``. With `corrections`, the record's
     number is the last column of the output's key. Each shard has its own time. So a version of a copied table may be
     late beyond the history here, though it was not late in the shard that it came from. Cost: the arriving records and
@@ -102,13 +81,21 @@ class AsOfJoin(Pointing):
     """
 
     history_us: int
+    """How far back versions are kept, in microseconds."""
     keep_left: bool = False
+    """Whether an unmatched record is emitted."""
     forgetful: bool = False
+    """See `versions`."""
     atomic: bool = True
+    """Whether the table's changes of a step come before its records."""
     grace_us: int | None = None
+    """How long records wait, in microseconds of stream time. None: they do not wait."""
     table_advances: bool = False
+    """Whether the times of versions also release records that wait."""
     wall_clock_us: int | None = None
+    """The longest time that a record waits on the wall clock. None: there is no such limit."""
     corrections: bool = False
+    """Whether late versions correct results that were emitted before."""
 
     parameters = ("keep_left", "history_us", "grace_us", "table_advances", "wall_clock_us")
     rejects = True
@@ -247,28 +234,21 @@ class AsOfJoin(Pointing):
 
 @dataclass
 class _Timeline:
-    """Processes the versions and records of a micro-batch one by one.
-
-    Attributes
-    ----------
-    rows
-        The records: those that wait, those that arrive and, from `known` on, those that were joined before.
-    left, found
-        Per emission: the record, the message that caused it, and its order among that message's emissions; and the row
-        found (-1: none).
-    joined
-        The records that late versions may correct.
-    """
+    """Processes the versions and records of a micro-batch one by one."""
 
     join: AsOfJoin
     versions: OpenVersions
     context: Context
     rows: pl.DataFrame
+    """The records: those that wait, those that arrive and, from `known` on, those that were joined before."""
     known: int
     waiting: Waiting | None
     left: list[tuple[int, int, int]] = field(default_factory=list)
     found: list[int] = field(default_factory=list)
+    """Per emission: the record, the message that caused it, and its order among that message's emissions; and the row
+    found (-1: none)."""
     joined: list[int] = field(default_factory=list)
+    """The records that late versions may correct."""
 
     def __post_init__(self) -> None:
         """Load the records that may be corrected."""

@@ -108,35 +108,6 @@ COUNT = "_count"
 class ForeignKeyAnswer(HasFinal):
     """The right half of a foreign-key join.
 
-    Parameters
-    ----------
-    keep_left
-        LEFT: an unmatched left row is a row of the result.
-    keys, foreign_keys
-        The columns and dtypes of the left table's key and of the foreign key.
-    left_value, right_value
-        The dtypes of the two values.
-    pair
-        One to many: the result is keyed by (foreign key, left key).
-    keep_right
-        Whether unmatched right rows are rows of the result.
-    minimal_right
-        Whether to ignore tombstones for absent right rows (a filter upstream makes such tombstones).
-    atomic
-        Whether a step emits once per key.
-    stale
-        Whether both tables are the same, so that an answer can be outdated when it is made (not if `atomic`).
-    spread
-        Over how many shards the subscriptions to one right key are spread; None: they live in one. Without
-        `keep_right`.
-    needed
-        The columns of the right value that readers need: a right row that is written again with the same ones is
-        remembered, but answers nobody and keeps its time. None: every change answers.
-    final
-        Whether to emit only the last change per key and micro-batch (with `keep_left`, without `keep_right`).
-
-    Notes
-    -----
     Input 0: the messages of `ForeignKeySubscribe`. Input 1: ``_fh``, foreign key, ``_ts``, ``_row_ts``, ``_live``,
     ``v``. Output 0: ``_kh`` (routing hash), left key, with `pair` or `keep_right` also the foreign key, ``_ts``,
     ``_live``, ``v0`` (left value), ``v1`` (right value).
@@ -145,17 +116,29 @@ class ForeignKeyAnswer(HasFinal):
     """
 
     keep_left: bool
+    """LEFT: an unmatched left row is a row of the result."""
     keys: pl.Schema
     foreign_keys: pl.Schema
+    """The columns and dtypes of the left table's key and of the foreign key."""
     left_value: pl.DataType
     right_value: pl.DataType
+    """The dtypes of the two values."""
     pair: bool = False
+    """One to many: the result is keyed by (foreign key, left key)."""
     keep_right: bool = False
+    """Whether unmatched right rows are rows of the result."""
     minimal_right: bool = False
+    """Whether to ignore tombstones for absent right rows (a filter upstream makes such tombstones)."""
     atomic: bool = True
+    """Whether a step emits once per key."""
     stale: bool = False
+    """Whether both tables are the same, so that an answer can be outdated when it is made (not if `atomic`)."""
     spread: int | None = None
+    """Over how many shards the subscriptions to one right key are spread; None: they live in one. Without
+    `keep_right`."""
     needed: tuple[str, ...] | None = None
+    """The columns of the right value that readers need: a right row that is written again with the same ones is
+    remembered, but answers nobody and keeps its time. None: every change answers."""
 
     parameters = ("keep_left", "pair", "keep_right", "minimal_right", "spread", "final")
     takes_last = True
@@ -388,18 +371,12 @@ def _in_turn(change: Ints, answers: Ints) -> pl.Series:
 
 @dataclass(frozen=True)
 class UnmatchedRows:
-    """Counts the subscriptions of each right key, to find the unmatched right rows.
-
-    Parameters
-    ----------
-    foreign_keys
-        The columns and dtypes of the right key.
-    atomic
-        Whether a step is compared as a whole.
-    """
+    """Counts the subscriptions of each right key, to find the unmatched right rows."""
 
     foreign_keys: pl.Schema
+    """The columns and dtypes of the right key."""
     atomic: bool
+    """Whether a step is compared as a whole."""
 
     @property
     def trace(self) -> TraceSpec:

@@ -94,36 +94,24 @@ def answer_schema(
 class ForeignKeySubscribe(HasFinal):
     """The left half of a foreign-key join.
 
-    Parameters
-    ----------
-    rules
-        Which table of messages applies.
-    keys, foreign_keys
-        The columns and dtypes of the left table's key and of the foreign key.
-    value, right_value
-        The dtypes of the two values.
-    keep_right
-        Whether the result's key includes the right key.
-    compare_values
-        Whether messages say if the value changed (self-joins in compat mode need it). The input then has ``_vh``, a
-        hash of the value.
-    final
-        Whether to send only the last change per key and micro-batch (with `Rules.LEFT`).
-
-    Notes
-    -----
     Input: ``_kh``, key, ``_ts``, ``_live``, ``_fh`` (null: the foreign key is null), foreign key, ``v``.
     Output 0: ``_fh``, foreign key, ``_kh``, key, ``_ts``, ``_kind``, ``_new`` (not subscribed there before),
     ``_changed``, ``v``. Output 1: answers that need no right row, in the columns of `ForeignKeyAnswer`.
     """
 
     rules: Rules
+    """Which table of messages applies."""
     keys: pl.Schema
     foreign_keys: pl.Schema
+    """The columns and dtypes of the left table's key and of the foreign key."""
     value: pl.DataType
     right_value: pl.DataType
+    """The dtypes of the two values."""
     keep_right: bool = False
+    """Whether the result's key includes the right key."""
     compare_values: bool = False
+    """Whether messages say if the value changed (self-joins in compat mode need it). The input then has ``_vh``, a hash
+    of the value."""
 
     parameters = ("rules", "keep_right", "final")
     takes_last = True

@@ -26,20 +26,12 @@ _PLACES = 4
 class GlobalJoin(HasFinal):
     """Both halves of a foreign-key join, for a right table that every shard has.
 
-    Parameters
-    ----------
-    subscribe, answer
-        The halves.
-    final
-        Whether to emit only the last change per key and micro-batch.
-
-    Notes
-    -----
     Input 0: that of the first half. Input 1: the right changes. Output 0: that of the second half.
     """
 
     subscribe: ForeignKeySubscribe
     answer: ForeignKeyAnswer
+    """The halves."""
 
     takes_last = True
 

@@ -47,22 +47,15 @@ _PIECE: Mapping[str, type[pl.DataType]] = dict.fromkeys((PARENT, NUMBER, TS, END
 class HistoryAnswer(Pointing):
     """The right half of a foreign-key join of versioned tables.
 
-    Parameters
-    ----------
-    history_us
-        How far back the result is maintained, in microseconds.
-    keep_left
-        Whether unmatched left rows are emitted.
-
-    Notes
-    -----
     Input 0: subscriptions, as `HistorySubscribe` sends them. Input 1: ``_fh``, key, ``_ts``, ``_live``, ``_latest``,
     ``v``. Output 0: pieces, as `ResultHistory` reads them. Cost: the messages, and all subscriptions to each right key
     with an arriving version.
     """
 
     history_us: int
+    """How far back the result is maintained, in microseconds."""
     keep_left: bool = False
+    """Whether unmatched left rows are emitted."""
 
     parameters = ("keep_left", "history_us")
     reasons = (EXPIRED,)
@@ -139,14 +132,8 @@ class HistoryAnswer(Pointing):
 class _Answers:
     """Joins the subscriptions to some right keys with the versions of their rows, in the order of their places.
 
-    Parameters
-    ----------
-    versions
-        The versions of the right keys.
-    subscriptions
-        The `stored` subscriptions of the state, then the arriving ones.
-    left_keys
-        The rank of each one's left key: versions are sent in this order.
+    `versions`: the versions of the right keys. `subscriptions`: the `stored` subscriptions of the state, then the
+    arriving ones. `left_keys`: the rank of each one's left key: versions are sent in this order.
     """
 
     def __init__(

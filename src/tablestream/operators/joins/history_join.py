@@ -51,26 +51,17 @@ _PIECE: Mapping[str, type[pl.DataType]] = dict.fromkeys(
 class HistoryJoin(Operator):
     """Join two versioned tables on their key.
 
-    Parameters
-    ----------
-    how
-        Which rows the result has.
-    keys
-        The key columns and their dtypes.
-    values
-        The dtypes of both values.
-    history_us
-        How far back the result is maintained, in microseconds.
-
-    Notes
-    -----
     Inputs: ``_kh``, key, ``_ts``, ``_live``, ``v``, ``_latest``. The output is that of `ResultHistory`.
     """
 
     how: How
+    """Which rows the result has."""
     keys: pl.Schema
+    """The key columns and their dtypes."""
     values: tuple[pl.DataType, pl.DataType]
+    """The dtypes of both values."""
     history_us: int
+    """How far back the result is maintained, in microseconds."""
 
     parameters = ("history_us",)
     reasons = (EXPIRED,)

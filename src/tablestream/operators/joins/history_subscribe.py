@@ -45,22 +45,15 @@ _SUBSCRIPTION: Mapping[str, type[pl.DataType]] = dict.fromkeys((POSITION, NUMBER
 class HistorySubscribe(Pointing):
     """The left half of a foreign-key join of versioned tables.
 
-    Parameters
-    ----------
-    history_us
-        How far back the result is maintained, in microseconds.
-    keep_left
-        Whether unmatched left rows are emitted.
-
-    Notes
-    -----
     Input: ``_kh``, key, ``_ts``, ``_live``, ``_latest``, ``_fh`` (null: the foreign key is null), foreign key, ``v``.
     Output 0, subscriptions: ``_fh``, foreign key, ``_kh``, key, ``_ts``, ``_end``, ``_asks``, ``v``. Output 1: pieces,
     as `ResultHistory` reads them.
     """
 
     history_us: int
+    """How far back the result is maintained, in microseconds."""
     keep_left: bool = False
+    """Whether unmatched left rows are emitted."""
 
     parameters = ("keep_left", "history_us")
     rejects = True

@@ -68,45 +68,29 @@ class Branch:
 class KeyJoin(CanBeThin):
     """N tables joined on one key.
 
-    Parameters
-    ----------
-    tree
-        Which inputs are joined, and how.
-    keys
-        The key columns and their dtypes.
-    values
-        The dtype of each input's value.
-    stores
-        Inputs with the same number share one store; used only when not `atomic`.
-    early
-        Per input, whether it is updated before any change of the step is answered; used only when not `atomic`.
-    minimal
-        Per input, whether to ignore tombstones for absent rows (a filter upstream makes such tombstones).
-    atomic
-        Whether a step emits once per key.
-    nulls
-        A number per input: keys with a null are equal among inputs with the same number only. Default: among all.
-    needed
-        Per input, the columns that readers need of its value: a row that is written again with the same ones is
-        remembered, but is no event and keeps its time. None: every change is an event.
-    final, thin
-        Which changes to emit.
-
-    Notes
-    -----
     Output 0 has ``_kh``, the key columns, ``_ts``, ``_row_ts``, ``_live`` and a value column ``v0``, ``v1``, ...
     per input, null where that input has no row. Cost: proportional to the changes and the rows of their keys.
     """
 
     tree: Branch
+    """Which inputs are joined, and how."""
     keys: pl.Schema
+    """The key columns and their dtypes."""
     values: tuple[pl.DataType, ...]
+    """The dtype of each input's value."""
     stores: tuple[int, ...]
+    """Inputs with the same number share one store; used only when not `atomic`."""
     early: tuple[bool, ...]
+    """Per input, whether it is updated before any change of the step is answered; used only when not `atomic`."""
     minimal: tuple[bool, ...]
+    """Per input, whether to ignore tombstones for absent rows (a filter upstream makes such tombstones)."""
     atomic: bool = True
+    """Whether a step emits once per key."""
     nulls: tuple[int, ...] = ()
+    """A number per input: keys with a null are equal among inputs with the same number only. Default: among all."""
     needed: tuple[tuple[str, ...], ...] | None = None
+    """Per input, the columns that readers need of its value: a row that is written again with the same ones is
+    remembered, but is no event and keeps its time. None: every change is an event."""
 
     parameters = ("tree", "final", "thin")
     keeps_shard = True
@@ -242,25 +226,18 @@ class KeyJoin(CanBeThin):
 
 @dataclass(frozen=True)
 class _Events(Arrangement):
-    """The rows of all inputs, one input after the other, sorted by key and place.
-
-    Attributes
-    ----------
-    seq, step, input
-        Of each event: its place, its step, both 0 for a row of the state, and the number of its input.
-    live, ts, row_ts
-        Of each row, where it came from: whether it is not a tombstone; the time of the change and of the row.
-    offsets
-        The position of the first row of each input.
-    """
+    """The rows of all inputs, one input after the other, sorted by key and place."""
 
     seq: Ints
     step: Ints
     input: Ints
+    """Of each event: its place, its step, both 0 for a row of the state, and the number of its input."""
     live: Bools
     ts: Ints
     row_ts: Ints
+    """Of each row, where it came from: whether it is not a tombstone; the time of the change and of the row."""
     offsets: Ints
+    """The position of the first row of each input."""
 
     @classmethod
     def of_tables(cls, tables: Sequence[TableRows], keys: Sequence[Ints]) -> _Events:

@@ -69,20 +69,13 @@ def _target(name: str) -> str:
 class PairSubscribe(ForeignKeySubscribe):
     """Send the changes of one side to the join values concerned.
 
-    Parameters
-    ----------
-    tells_target
-        Whether the message to a value that a row leaves says to which one the row moves.
-    counts_nulls
-        Whether rows without a join value are counted as dropped.
-
-    Notes
-    -----
     Output 0: that of `ForeignKeySubscribe`; with `tells_target` also ``_to`` and ``_to_f0``, ...
     """
 
     tells_target: bool = False
+    """Whether the message to a value that a row leaves says to which one the row moves."""
     counts_nulls: bool = True
+    """Whether rows without a join value are counted as dropped."""
 
     @property
     def rejects(self) -> bool:
@@ -111,21 +104,6 @@ class PairSubscribe(ForeignKeySubscribe):
 class ManyToMany(Operator):
     """Join the rows of both sides that have one join value.
 
-    Parameters
-    ----------
-    keys
-        The columns and dtypes of the left key and of the right one.
-    join_keys
-        Those of the join value.
-    right_keys
-        The names of the right key's columns in the result.
-    values
-        The dtypes of both values.
-    moves_pairs
-        Whether a step can move both rows of a pair: both sides depend on one source.
-
-    Notes
-    -----
     Inputs: the messages of `PairSubscribe` of either side. Output 0: ``_kh``, the left key, the right key as
     `right_keys`, ``_ts``, ``_live``, ``v0``, ``v1``. Cost: for each message the other side's rows at its value, also
     those that the same micro-batch writes, and the pairs emitted. Memory: the keys of these rows, and the payload of
@@ -133,10 +111,15 @@ class ManyToMany(Operator):
     """
 
     keys: tuple[pl.Schema, pl.Schema]
+    """The columns and dtypes of the left key and of the right one."""
     join_keys: pl.Schema
+    """Those of the join value."""
     right_keys: tuple[str, ...]
+    """The names of the right key's columns in the result."""
     values: tuple[pl.DataType, pl.DataType]
+    """The dtypes of both values."""
     moves_pairs: bool = False
+    """Whether a step can move both rows of a pair: both sides depend on one source."""
 
     parameters = ("moves_pairs",)
     takes_last = True
@@ -246,22 +229,17 @@ class ManyToMany(Operator):
 
 @dataclass(frozen=True)
 class _Messages:
-    """The messages of one side, in the order of their places.
-
-    Attributes
-    ----------
-    rows, keys
-        The messages, and the names of the key's columns.
-    values, step, ts, live
-        Of each message the number of its join value, its step, its time, and whether the row is at the value after it.
-    """
+    """The messages of one side, in the order of their places."""
 
     rows: pl.DataFrame
     keys: tuple[str, ...]
+    """The messages, and the names of the key's columns."""
     values: Ints
     step: Ints
     ts: Ints
     live: Bools
+    """Of each message the number of its join value, its step, its time, and whether the row is at the value after
+    it."""
 
     @classmethod
     def of(cls, rows: pl.DataFrame, values: Ints, keys: pl.Schema) -> _Messages:
@@ -272,31 +250,22 @@ class _Messages:
 
 @dataclass(frozen=True)
 class _Versions:
-    """The rows that one side had at some join values in a micro-batch, sorted by value, key and step.
-
-    Attributes
-    ----------
-    messages
-        Those of the side.
-    keys, ts
-        ``_kh``, the key and the time of each version.
-    value, start, end
-        The number of its value, and the steps between which it stands: the first one included, the last one not.
-    ending
-        The position of the message that ends it; -1: none does.
-    payload, row
-        The values of the state and of the messages, and where each version's is among them.
-    """
+    """The rows that one side had at some join values in a micro-batch, sorted by value, key and step."""
 
     messages: _Messages
+    """Those of the side."""
     keys: pl.DataFrame
     ts: Ints
+    """``_kh``, the key and the time of each version."""
     value: Ints
     start: Ints
     end: Ints
+    """The number of its value, and the steps between which it stands: the first one included, the last one not."""
     ending: Ints
+    """The position of the message that ends it; -1: none does."""
     payload: pl.Series
     row: Ints
+    """The values of the state and of the messages, and where each version's is among them."""
 
     @classmethod
     def of(cls, messages: _Messages, found: Found, values: Ints, wanted: Ints) -> _Versions:

@@ -23,36 +23,26 @@ class MergedOrder:
 
     The place is the message's number; in an atomic step the right changes come first. Rows of the state have
     place 0. Invariant: among rows of one id, places differ.
-
-    Attributes
-    ----------
-    left_id, left_at, right_id, right_at
-        Right key and place of every left message and of every right row.
-    found
-        Per left message: the right row as it is at the message's place, or -1.
-    right_live, right_was
-        Per right row: whether it is not a tombstone; whether the row that it replaces existed.
-    right_changed
-        Per right row: whether it is a change of this micro-batch that is not ignored.
-    right_timed
-        Per right row: the one whose time it has; it is another one if it changes nothing that readers need.
-    last_right_at
-        Per left message: the place of the last right change of its key, or -1.
-    arranged
-        All rows: right rows, then left messages.
     """
 
     left_id: Ints
     left_at: Ints
     right_id: Ints
     right_at: Ints
+    """Right key and place of every left message and of every right row."""
     found: Ints
+    """Per left message: the right row as it is at the message's place, or -1."""
     right_live: Bools
     right_was: Bools
+    """Per right row: whether it is not a tombstone; whether the row that it replaces existed."""
     right_changed: Bools
+    """Per right row: whether it is a change of this micro-batch that is not ignored."""
     right_timed: Ints
+    """Per right row: the one whose time it has; it is another one if it changes nothing that readers need."""
     last_right_at: Ints
+    """Per left message: the place of the last right change of its key, or -1."""
     arranged: Arrangement
+    """All rows: right rows, then left messages."""
 
     @classmethod
     def of(

@@ -57,24 +57,16 @@ def piece_schema(keys: pl.Schema, values: tuple[pl.DataType, pl.DataType]) -> pl
 class ResultHistory(Operator):
     """Emit the changes of a result from its pieces.
 
-    Parameters
-    ----------
-    keys
-        The key columns and their dtypes.
-    values
-        The dtypes of the values of both sides.
-    history_us
-        How far back versions are emitted, in microseconds.
-
-    Notes
-    -----
     Input 0: ``_kh``, key, ``_ts`` (where the piece begins), ``_end``, ``_live``, ``v0``, ``v1``. Output 0: ``_kh``,
     key, ``_ts``, ``_live``, ``_latest``, ``v0``, ``v1``.
     """
 
     keys: pl.Schema
+    """The key columns and their dtypes."""
     values: tuple[pl.DataType, pl.DataType]
+    """The dtypes of the values of both sides."""
     history_us: int
+    """How far back versions are emitted, in microseconds."""
 
     parameters = ("history_us",)
     marks = (SHOWN,)

@@ -22,23 +22,15 @@ from tablestream.state.trace import TraceSpec
 class RightRows(Operator):
     """One half of such a join, or both halves.
 
-    Parameters
-    ----------
-    join
-        The half.
-    output
-        The number of the output with the answers.
-    keys
-        The columns of the left key.
-
-    Notes
-    -----
     Inputs: those of the half. The output with the answers: ``_kh``, key, ``_ts``, ``_live``, ``v``.
     """
 
     join: ForeignKeySubscribe | ForeignKeyAnswer | GlobalJoin
+    """The half."""
     output: int
+    """The number of the output with the answers."""
     keys: tuple[str, ...]
+    """The columns of the left key."""
 
     takes_last = True
 

@@ -49,22 +49,15 @@ from tablestream.state.trace import TraceSpec
 class StreamTableJoin(Pointing):
     """Look up a row for every record.
 
-    Parameters
-    ----------
-    keep_left
-        Whether an unmatched record is emitted.
-    atomic
-        Whether the table's changes of a step come before its records.
-
-    Notes
-    -----
     Input 0, the stream: ``_kh``, key, ``_ts``, ``_live``, ``_fh`` (null: it points at nothing), foreign key, ``v``.
     Input 1, the table: ``_fh``, foreign key, ``_ts``, ``_row_ts``, ``_live``, ``v``. Output 0: ``_kh``, key,
     ``_ts``, ``_live``, ``v0``, ``v1``.
     """
 
     keep_left: bool = False
+    """Whether an unmatched record is emitted."""
     atomic: bool = True
+    """Whether the table's changes of a step come before its records."""
 
     parameters = ("keep_left",)
     reasons = (NULL_KEY_OR_VALUE,)

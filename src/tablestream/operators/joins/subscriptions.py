@@ -24,28 +24,21 @@ class Subscriptions:
     """The subscriptions of left rows to right keys, sorted by right key, then left key, then place.
 
     A subscription lasts from one message about it (place ``start``) to the next (``end``, or `OPEN`).
-
-    Attributes
-    ----------
-    keys
-        ``_kh`` and the left key.
-    foreign, start, end
-        Number of the right key, and the open interval of places.
-    row
-        Position of the left value: first the trace's rows, then the messages.
-    end_step, end_answers, end_changed
-        Of the message that ends the subscription: its step (-1: none), whether it is answered whatever the right row
-        is, and whether the left row changed.
     """
 
     keys: pl.DataFrame
+    """``_kh`` and the left key."""
     foreign: Ints
     start: Ints
     end: Ints
+    """Number of the right key, and the open interval of places."""
     row: Ints
+    """Position of the left value: first the trace's rows, then the messages."""
     end_step: Ints
     end_answers: Bools
     end_changed: Bools
+    """Of the message that ends the subscription: its step (-1: none), whether it is answered whatever the right row is,
+    and whether the left row changed."""
 
     @classmethod
     def parts(
@@ -60,16 +53,9 @@ class Subscriptions:
     ) -> Iterator[Subscriptions]:
         """Find the subscriptions to some right keys, part by part in their order, to bound the memory they take.
 
-        Parameters
-        ----------
-        left
-            The left messages.
-        stored
-            The subscriptions in the state to those right keys, with their position ``_row``.
-        stored_foreign
-            Those right keys, with their number ``_kid``.
-        stored_rows
-            How many rows the state has; the values of the messages follow them.
+        `left`: the left messages. `stored`: the subscriptions in the state to those right keys, with their position
+        ``_row``. `stored_foreign`: those right keys, with their number ``_kid``. `stored_rows`: how many rows the state
+        has; the values of the messages follow them.
         """
         wanted = np.zeros(
             int(max(merged.left_id.max(initial=-1), merged.right_id.max(initial=-1))) + 1, dtype=bool

@@ -76,19 +76,13 @@ class OneByOne(Function):
 
 @dataclass(frozen=True)
 class Accumulated(OneByOne):
-    """An aggregate of a column of records.
-
-    Parameters
-    ----------
-    shows
-        Which aggregate.
-    of, of_by
-        The dtypes of its column, and of the one that orders the records; None: they stay in the order of arrival.
-    """
+    """An aggregate of a column of records."""
 
     shows: Collected
+    """Which aggregate."""
     of: pl.DataType
     of_by: pl.DataType | None = None
+    """The dtypes of its column, and of the one that orders the records; None: they stay in the order of arrival."""
 
     @property
     def result(self) -> pl.DataType:

@@ -40,19 +40,13 @@ AnyFunction: TypeAlias = Function | Collected | OfCounts
 class Aggregate(OneResult):
     """Maintain declared aggregates of groups.
 
-    Parameters
-    ----------
-    functions
-        The aggregates: running totals, and others.
-
-    Notes
-    -----
     Output 0: ``_kh``, group key as ``_k0``, ..., ``_ts``, ``_live``, ``v0``
     with a field ``c0``, ``c1``, ... per function. Cost: the messages, and the cost given in `members`; with lists and
     sets all rows of the groups that have messages.
     """
 
     functions: tuple[AnyFunction, ...]
+    """The aggregates: running totals, and others."""
 
     takes_last = True
 
@@ -129,12 +123,7 @@ class Aggregate(OneResult):
     def recalled(self, trace: Callable[[str], Trace], hashed: int | None = None) -> Iterator[pl.DataFrame]:
         """Yield the remembered groups: ``_fh``, group key, ``_ts`` and ``v``, in frames of bounded size.
 
-        Parameters
-        ----------
-        trace
-            Returns a trace that the operator declared, by name.
-        hashed
-            Only the groups of this hash.
+        `trace`: returns a trace that the operator declared, by name. `hashed`: only the groups of this hash.
         """
         for groups in trace(self._groups.name).frames(hashed):
             columns: dict[int, pl.Series] = {}

@@ -30,26 +30,18 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Collected:
-    """An aggregate of a column that needs the rows of the group.
-
-    Attributes
-    ----------
-    kind, column
-        Which one, and of which column.
-    result
-        The dtype of the result.
-    by, descending
-        The column that rows are ordered by, if not by their arrival, and whether the greatest comes first.
-    delimiter
-        What stands between texts.
-    """
+    """An aggregate of a column that needs the rows of the group."""
 
     kind: Kind
     column: str
+    """Which one, and of which column."""
     result: pl.DataType
+    """The dtype of the result."""
     by: str | None = None
     descending: bool = False
+    """The column that rows are ordered by, if not by their arrival, and whether the greatest comes first."""
     delimiter: str = ""
+    """What stands between texts."""
 
     @property
     def is_set(self) -> bool:

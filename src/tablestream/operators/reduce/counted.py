@@ -41,28 +41,18 @@ _AT, _MOVE, _CELL = "_at", "_move", "_cell"
 
 @dataclass(frozen=True)
 class Moved:
-    """The values that messages remove and add, in the order of the messages; a message removes before it adds.
-
-    Attributes
-    ----------
-    rows
-        ``_vh``, the group's key without its hash, and the value as bytes: keys of the trace of counts.
-    values
-        The values.
-    at
-        The position of the message among all messages.
-    before, after
-        How many rows of the group have the value before and after.
-    arranged
-        The moves of each value of a group, in their order.
-    """
+    """The values that messages remove and add, in the order of the messages; a message removes before it adds."""
 
     rows: pl.DataFrame
+    """``_vh``, the group's key without its hash, and the value as bytes: keys of the trace of counts."""
     values: pl.Series
     at: Ints
+    """The position of the message among all messages."""
     before: Ints
     after: Ints
+    """How many rows of the group have the value before and after."""
     arranged: Arrangement
+    """The moves of each value of a group, in their order."""
 
     @property
     def last(self) -> Ints:
@@ -73,16 +63,11 @@ class Moved:
 
 
 class OfCounts(ABC):
-    """An aggregate of a column's values that needs to know how many rows have each of them.
-
-    Attributes
-    ----------
-    column, of
-        The column, and its dtype.
-    """
+    """An aggregate of a column's values that needs to know how many rows have each of them."""
 
     column: str
     of: pl.DataType
+    """The column, and its dtype."""
 
     @property
     @abstractmethod

@@ -37,34 +37,24 @@ class Takes(Enum):
 
 @dataclass(frozen=True)
 class Use:
-    """An aggregate that was asked for.
-
-    Attributes
-    ----------
-    name
-        What users call the result.
-    column, of
-        The aggregated column, and its dtype.
-    result
-        The dtype of the result, which is that of Spark's function.
-    by, of_by, descending
-        The column that orders the rows, if there is one, its dtype, and whether the greatest comes first.
-    parameter
-        A share, a precision or a delimiter.
-    own, state
-        The user's aggregate, and the dtype of its state.
-    """
+    """An aggregate that was asked for."""
 
     name: str
+    """What users call the result."""
     column: str
     of: pl.DataType
+    """The aggregated column, and its dtype."""
     result: pl.DataType
+    """The dtype of the result, which is that of Spark's function."""
     by: str | None = None
     of_by: pl.DataType | None = None
     descending: bool = False
+    """The column that orders the rows, if there is one, its dtype, and whether the greatest comes first."""
     parameter: float | str | None = None
+    """A share, a precision or a delimiter."""
     own: Any = None
     state: pl.DataType | None = None
+    """The user's aggregate, and the dtype of its state."""
 
 
 _Make = Callable[[Use], AnyFunction]
@@ -72,22 +62,15 @@ _Make = Callable[[Use], AnyFunction]
 
 @dataclass(frozen=True)
 class Declared:
-    """A declared aggregate.
-
-    Attributes
-    ----------
-    takes
-        The types of its column.
-    over_rows, over_records
-        What computes it, of a table, and of a stream; None: it is not there for tables.
-    sees_order
-        Whether a row that is written again, as it is, can change the result.
-    """
+    """A declared aggregate."""
 
     takes: Takes
+    """The types of its column."""
     over_rows: _Make | None
     over_records: _Make
+    """What computes it, of a table, and of a stream; None: it is not there for tables."""
     sees_order: bool = False
+    """Whether a row that is written again, as it is, can change the result."""
 
 
 def _always(make: _Make, takes: Takes) -> Declared:

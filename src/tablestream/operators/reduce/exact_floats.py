@@ -86,14 +86,8 @@ class Limbs:
 def summed(events: GroupEvents, new: pl.Series, old: pl.Series, base: Sequence[Scaled]) -> Limbs | None:
     """Return the running sums of added values minus removed ones in each group, or None if the window is too wide.
 
-    Parameters
-    ----------
-    events
-        The messages.
-    new, old
-        The value that each adds and removes. Null, NaN and infinities count as 0.
-    base
-        The sum before the first message of each group.
+    `events`: the messages. `new`, `old`: the value that each adds and removes. Null, NaN and infinities count as 0.
+    `base`: the sum before the first message of each group.
     """
     added, removed = _Parts.of(new), _Parts.of(old)
     low, high = zip(added.range, removed.range, _range_of(base), strict=True)

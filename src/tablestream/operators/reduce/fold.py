@@ -51,28 +51,20 @@ _REPLACED = ()
 
 @dataclass(frozen=True)
 class UserFunctions:
-    """The user's functions of (group key, row, aggregate).
-
-    Parameters
-    ----------
-    initializer
-        () -> aggregate of a group without rows. None: the first row is the aggregate.
-    adder, subtractor
-        (group key, row, aggregate) -> aggregate, or None to delete the group. Rows are named tuples. So are keys and
-        aggregates of several columns; a key or an aggregate of one column is its value.
-    key, row, aggregate
-        The names of the columns.
-    text
-        The functions' names and version, which a restarted plan compares.
-    """
+    """The user's functions of (group key, row, aggregate)."""
 
     initializer: Callable[[], Any] | None
+    """() -> aggregate of a group without rows. None: the first row is the aggregate."""
     adder: Callable[[Any, Any, Any], Any]
     subtractor: Callable[[Any, Any, Any], Any]
+    """(group key, row, aggregate) -> aggregate, or None to delete the group. Rows are named tuples. So are keys and
+    aggregates of several columns; a key or an aggregate of one column is its value."""
     key: tuple[str, ...]
     row: tuple[str, ...]
     aggregate: tuple[str, ...]
+    """The names of the columns."""
     text: str = "functions"
+    """The functions' names and version, which a restarted plan compares."""
 
     @property
     def may_fail(self) -> bool:
@@ -84,27 +76,18 @@ class UserFunctions:
 class Fold(OneResult):
     """Maintain an aggregate per group with the user's functions.
 
-    Parameters
-    ----------
-    aggregate
-        The dtype of the aggregate: like the aggregated part of a row a struct of ``c0``, ``c1``, ...
-    functions
-        The user's functions.
-    subtracts
-        Whether rows may be removed. If not, nothing is remembered of a group that a function deleted.
-    on_error
-        What becomes of a row for which a function raises: it ends the query (``fail``), or is left out as if it had not
-        arrived, and counted. Then no row is ever removed: the function for that might never have got it.
-
-    Notes
-    -----
     Output 0: that of `Aggregate`. One Python call per added or removed row.
     """
 
     aggregate: pl.DataType
+    """The dtype of the aggregate: like the aggregated part of a row a struct of ``c0``, ``c1``, ..."""
     functions: UserFunctions
+    """The user's functions."""
     subtracts: bool = True
+    """Whether rows may be removed. If not, nothing is remembered of a group that a function deleted."""
     on_error: str = "fail"
+    """What becomes of a row for which a function raises: it ends the query (``fail``), or is left out as if it had not
+    arrived, and counted. Then no row is ever removed: the function for that might never have got it."""
 
     exists = _EXISTS
     needs_row_keys = False
@@ -232,14 +215,8 @@ def _failed(error: Exception, key: Any, row: Any, events: GroupEvents, at: int) 
 class _Shape:
     """How users see some columns: the value of a single column, or a named tuple.
 
-    Parameters
-    ----------
-    name
-        The name of the tuple's class.
-    columns, kinds
-        Its fields, and their dtypes.
-    always
-        Whether a single column is a tuple, too.
+    `name`: the name of the tuple's class. `columns`, `kinds`: its fields, and their dtypes. `always`: whether a single
+    column is a tuple, too.
     """
 
     def __init__(

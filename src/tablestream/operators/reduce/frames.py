@@ -19,24 +19,16 @@ _FAR = 2.0**62
 
 @dataclass(frozen=True)
 class Frames:
-    """Rows in partitions.
-
-    Attributes
-    ----------
-    values
-        The structs that rows are of.
-    row
-        The position in `values` of each row.
-    begins
-        Whether each row is the first of its partition.
-    peers
-        A number per row; those that are peers of the same partition have the same one.
-    """
+    """Rows in partitions."""
 
     values: pl.Series
+    """The structs that rows are of."""
     row: Ints
+    """The position in `values` of each row."""
     begins: Bools
+    """Whether each row is the first of its partition."""
     peers: Ints
+    """A number per row; those that are peers of the same partition have the same one."""
 
     @cached_property
     def start(self) -> Ints:
@@ -75,28 +67,19 @@ class Frames:
 
 @dataclass(frozen=True)
 class Use:
-    """A window function of a column.
-
-    Attributes
-    ----------
-    function
-        Its name.
-    column, default
-        The fields of the struct that it is of, and that it gives where there is no row; None: none.
-    offset
-        How many rows before or after.
-    by_rows
-        Whether the frame ends at the row, and not at its last peer.
-    name
-        The name of its column in the result.
-    """
+    """A window function of a column."""
 
     function: str
+    """Its name."""
     column: str | None = None
     default: str | None = None
+    """The fields of the struct that it is of, and that it gives where there is no row; None: none."""
     offset: int = 1
+    """How many rows before or after."""
     by_rows: bool = False
+    """Whether the frame ends at the row, and not at its last peer."""
     name: str = ""
+    """The name of its column in the result."""
 
     def of(self, frames: Frames) -> pl.Series:
         """The value of each row."""

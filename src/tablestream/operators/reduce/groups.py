@@ -47,28 +47,19 @@ EXISTS = pl.col(LIVE)
 
 @dataclass(frozen=True)
 class GroupEvents:
-    """Messages to groups, sorted by group and, within it, by place.
-
-    Attributes
-    ----------
-    messages
-        The sorted messages.
-    groups
-        What is remembered of each group that has messages: one row per group, in the order of their numbers; null if
-        nothing is.
-    arranged
-        The number of each message's group, from 0, and its position among those that arrived.
-    atomic
-        Whether a turn is a step.
-    keep_empty
-        Whether a group without rows exists.
-    """
+    """Messages to groups, sorted by group and, within it, by place."""
 
     messages: pl.DataFrame
+    """The sorted messages."""
     groups: pl.DataFrame
+    """What is remembered of each group that has messages: one row per group, in the order of their numbers; null if
+    nothing is."""
     arranged: Arrangement
+    """The number of each message's group, from 0, and its position among those that arrived."""
     atomic: bool
+    """Whether a turn is a step."""
     keep_empty: bool = False
+    """Whether a group without rows exists."""
 
     @classmethod
     def of(
@@ -236,25 +227,17 @@ def groups_changes(group_keys: pl.Schema, value: pl.DataType) -> pl.Schema:
 
 @dataclass(frozen=True)
 class Answered:
-    """What turns emit and what is remembered, without the aggregates.
-
-    Attributes
-    ----------
-    turns
-        The turns that emit.
-    last
-        The last turn of each group.
-    emitted
-        Per turn that emits: ``_parent``, ``_kh``, group key as ``_k0``, ..., ``_ts``, ``_live``.
-    kept
-        What is remembered per group: ``_fh``, group key, ``_ts``, ``_live``, ``_rows``. A group that a function
-        deleted is there for its number of rows.
-    """
+    """What turns emit and what is remembered, without the aggregates."""
 
     turns: Ints
+    """The turns that emit."""
     last: Ints
+    """The last turn of each group."""
     emitted: pl.DataFrame
+    """Per turn that emits: ``_parent``, ``_kh``, group key as ``_k0``, ..., ``_ts``, ``_live``."""
     kept: pl.DataFrame
+    """What is remembered per group: ``_fh``, group key, ``_ts``, ``_live``, ``_rows``. A group that a function deleted
+    is there for its number of rows."""
 
 
 def groups_trace(group_keys: pl.Schema, aggregates: dict[str, pl.DataType]) -> TraceSpec:

@@ -50,23 +50,16 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class GroupRows:
-    """The remembered rows of groups.
-
-    Parameters
-    ----------
-    keys, group_keys, value
-        The columns and dtypes of the table's key, of the group's, and of the remembered part of a row.
-    orders
-        The orders in which first rows are shown.
-    shown
-        How many rows are shown at most. None: all, so no heads are kept.
-    """
+    """The remembered rows of groups."""
 
     keys: pl.Schema
     group_keys: pl.Schema
     value: pl.DataType
+    """The columns and dtypes of the table's key, of the group's, and of the remembered part of a row."""
     orders: tuple[Order, ...]
+    """The orders in which first rows are shown."""
     shown: int | None = 1
+    """How many rows are shown at most. None: all, so no heads are kept."""
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
@@ -123,20 +116,14 @@ class GroupRows:
 
 @dataclass(frozen=True)
 class Members:
-    """The rows of groups, and aggregates of them.
-
-    Parameters
-    ----------
-    keys, group_keys, value
-        The columns and dtypes of the table's key, of the group's, and of the aggregated part of a row.
-    functions
-        The aggregates.
-    """
+    """The rows of groups, and aggregates of them."""
 
     keys: pl.Schema
     group_keys: pl.Schema
     value: pl.DataType
+    """The columns and dtypes of the table's key, of the group's, and of the aggregated part of a row."""
     functions: tuple[Collected, ...]
+    """The aggregates."""
 
     @cached_property
     def _rows(self) -> GroupRows:

@@ -72,30 +72,22 @@ class Partition(Regroup):
 class Over(CanBeThin):
     """Maintain window functions of the rows of partitions.
 
-    Parameters
-    ----------
-    keys, partition_keys
-        The columns and dtypes of the table's key and of the partition's.
-    value, result
-        The dtype of what is remembered of a row, and of the value in the result: some first fields of `value`, then the
-        functions' values.
-    order
-        The fields that rows are ordered by, each with whether the greatest comes first. Nulls are less than all others.
-    uses
-        The functions.
-
-    Notes
-    -----
     Input: the messages of `Partition`. Output 0: ``_kh``, key, ``_ts``, ``_live``, ``v0``. Cost: per step, the rows of
     the partitions that it changes.
     """
 
     keys: pl.Schema
     partition_keys: pl.Schema
+    """The columns and dtypes of the table's key and of the partition's."""
     value: pl.DataType
     result: pl.Struct
+    """The dtype of what is remembered of a row, and of the value in the result: some first fields of `value`, then the
+    functions' values."""
     order: tuple[tuple[str, bool], ...]
+    """The fields that rows are ordered by, each with whether the greatest comes first. Nulls are less than all
+    others."""
     uses: tuple[Use, ...]
+    """The functions."""
 
     parameters = ("order", "thin")
     takes_last = True
@@ -213,26 +205,18 @@ class Over(CanBeThin):
 
 @dataclass(frozen=True)
 class _Turns:
-    """The turns of partitions: all messages of one step to one partition, or all of a micro-batch.
-
-    Attributes
-    ----------
-    number
-        Per message, the number of its turn in its partition, from 1.
-    of
-        Per message, the position of its turn.
-    last, ts
-        Per turn, the place of its last message, and its time.
-    first, counts
-        Per partition, the position of its first turn, and how many it has.
-    """
+    """The turns of partitions: all messages of one step to one partition, or all of a micro-batch."""
 
     number: Ints
+    """Per message, the number of its turn in its partition, from 1."""
     of: Ints
+    """Per message, the position of its turn."""
     last: Ints
     ts: Ints
+    """Per turn, the place of its last message, and its time."""
     first: Ints
     counts: Ints
+    """Per partition, the position of its first turn, and how many it has."""
 
     @classmethod
     def of_messages(cls, partition: Ints, step: Ints, seq: Ints, ts: Ints, *, together: bool) -> _Turns:
@@ -255,31 +239,21 @@ class _Turns:
 
 @dataclass(frozen=True)
 class _Versions:
-    """The versions of the rows of partitions, sorted by partition and, within it, by the order.
-
-    Attributes
-    ----------
-    rows
-        The versions, with the columns of the trace.
-    of
-        The partition of each.
-    start, end
-        The turn that writes it, and the one that ends it; 0: it is of the state.
-    member
-        The number of its row.
-    peers
-        A number that those with equal values in the order share.
-    counts
-        How many turns each partition has.
-    """
+    """The versions of the rows of partitions, sorted by partition and, within it, by the order."""
 
     rows: pl.DataFrame
+    """The versions, with the columns of the trace."""
     of: Ints
+    """The partition of each."""
     start: Ints
     end: Ints
+    """The turn that writes it, and the one that ends it; 0: it is of the state."""
     member: Ints
+    """The number of its row."""
     peers: Ints
+    """A number that those with equal values in the order share."""
     counts: Ints
+    """How many turns each partition has."""
 
     def slabs(self) -> Iterator[_Slab]:
         """Divide what turns show: several partitions with all of their turns, or some turns of a large partition."""

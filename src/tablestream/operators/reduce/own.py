@@ -52,28 +52,19 @@ class Methods(Protocol):
 
 @dataclass(frozen=True)
 class _Own:
-    """What both kinds have.
-
-    Parameters
-    ----------
-    column, of
-        The column, and its dtype.
-    into
-        The dtype of the result.
-    kept
-        The dtype of the state.
-    name
-        What users call the result.
-    methods
-        The user's; None where results are read that were computed before.
-    """
+    """What both kinds have."""
 
     column: str
     of: pl.DataType
+    """The column, and its dtype."""
     into: pl.DataType
+    """The dtype of the result."""
     kept: pl.DataType
+    """The dtype of the state."""
     name: str
+    """What users call the result."""
     methods: Methods | None = field(compare=False)
+    """The user's; None where results are read that were computed before."""
 
     @property
     def result(self) -> pl.DataType:

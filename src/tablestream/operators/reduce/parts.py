@@ -37,14 +37,9 @@ def has_any_size(kind: pl.DataType) -> bool:
 class Parts:
     """The parts of sorted messages; tell `made` after each of them.
 
-    Parameters
-    ----------
-    events
-        The messages.
-    size_bytes
-        About how large the largest result is before the first message. None: results do not grow, so there is one part.
-    sorted_again
-        Sorts the messages of a part, and looks up what is stored of their groups by then.
+    `events`: the messages. `size_bytes`: about how large the largest result is before the first message. None: results
+    do not grow, so there is one part. `sorted_again`: sorts the messages of a part, and looks up what is stored of
+    their groups by then.
     """
 
     def __init__(
@@ -90,24 +85,16 @@ class OfGroups(CanBeThin):
 
     A *turn* is one message, or with ``atomic`` all messages of a step to one group. Each turn emits once.
 
-    Parameters
-    ----------
-    keys, group_keys
-        The columns and dtypes of the table's key and of the group's.
-    value
-        The dtype of the part of a row that travels to the group.
-    atomic
-        Whether a step is one turn.
-
-    Notes
-    -----
     Input: the messages of `Regroup`.
     """
 
     keys: pl.Schema
     group_keys: pl.Schema
+    """The columns and dtypes of the table's key and of the group's."""
     value: pl.DataType
+    """The dtype of the part of a row that travels to the group."""
     atomic: bool = field(default=True, kw_only=True)
+    """Whether a step is one turn."""
 
     #: Whether a stored group exists.
     exists: ClassVar[pl.Expr] = EXISTS
@@ -143,15 +130,10 @@ class OfGroups(CanBeThin):
 
 @dataclass(frozen=True)
 class OneResult(OfGroups):
-    """Maintains one result of each group, which each turn emits.
-
-    Parameters
-    ----------
-    keep_empty
-        Whether the result keeps a group without rows.
-    """
+    """Maintains one result of each group, which each turn emits."""
 
     keep_empty: bool = field(default=False, kw_only=True)
+    """Whether the result keeps a group without rows."""
 
     keeps_shard = True
 

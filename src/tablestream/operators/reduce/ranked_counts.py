@@ -66,15 +66,10 @@ CELL = "value"
 
 
 class Picker(Protocol):
-    """The known values of one group, in a form that can be compared.
-
-    Attributes
-    ----------
-    counts
-        How many rows have each value; more than none.
-    """
+    """The known values of one group, in a form that can be compared."""
 
     counts: dict[Any, int]
+    """How many rows have each value; more than none."""
 
     def take(self, value: Any, before: int, after: int) -> None:
         """Change how many rows have a value, which need not be known."""
@@ -87,16 +82,11 @@ class Picker(Protocol):
 
 
 class OfRankedCounts(OfCounts):
-    """An aggregate that picks a value.
-
-    Attributes
-    ----------
-    numbers, values
-        The names of what `Picker.bound` returns: numbers, and values of the column.
-    """
+    """An aggregate that picks a value."""
 
     numbers: ClassVar[tuple[str, ...]]
     values: ClassVar[tuple[str, ...]]
+    """The names of what `Picker.bound` returns: numbers, and values of the column."""
 
     @property
     @abstractmethod
@@ -356,22 +346,16 @@ class _MostFrequent:
 
 @dataclass(frozen=True)
 class Percentile(OfRankedCounts):
-    """A percentile of a column of numbers.
-
-    Parameters
-    ----------
-    column, of
-        The column, and its dtype.
-    share
-        From 0 to 1.
-    """
+    """A percentile of a column of numbers."""
 
     numbers = ("below", "rows")
     values = ("low", "high")
 
     column: str
     of: pl.DataType
+    """The column, and its dtype."""
     share: float
+    """From 0 to 1."""
 
     @property
     def result(self) -> pl.DataType:

@@ -41,24 +41,16 @@ _END = 1 << 62
 
 @dataclass(frozen=True)
 class Order:
-    """An order of the rows of a group.
-
-    Attributes
-    ----------
-    columns
-        The fields of ``v`` that rows are sorted by; NaN is the greatest value.
-    descending
-        Per field, whether the greatest value comes first.
-    newest_first
-        Whether, of rows with equal values, the one that arrived last is first.
-    keeps_nulls
-        Whether nulls come last; if not, rows with a null are left out.
-    """
+    """An order of the rows of a group."""
 
     columns: tuple[str, ...]
+    """The fields of ``v`` that rows are sorted by; NaN is the greatest value."""
     descending: tuple[bool, ...]
+    """Per field, whether the greatest value comes first."""
     newest_first: bool
+    """Whether, of rows with equal values, the one that arrived last is first."""
     keeps_nulls: bool = False
+    """Whether nulls come last; if not, rows with a null are left out."""
 
     def __str__(self) -> str:
         """The order, as text for people."""
@@ -128,18 +120,12 @@ def sorted_by(value: pl.Series, down: bool) -> list[tuple[pl.Series, bool]]:
 
 @dataclass(frozen=True)
 class Heads:
-    """Rows to remember as heads.
-
-    Attributes
-    ----------
-    versions
-        The versions that become heads.
-    bound
-        Per group, the position of its bound in `Ranking.rows`; -1: it has none.
-    """
+    """Rows to remember as heads."""
 
     versions: Ints
+    """The versions that become heads."""
     bound: Ints
+    """Per group, the position of its bound in `Ranking.rows`; -1: it has none."""
 
 
 Change: TypeAlias = tuple[int, int, bool, int]
@@ -160,45 +146,29 @@ class GroupRanks:
 
 @dataclass(frozen=True)
 class Moves:
-    """Changes in the first rows of groups: places that now have a different version.
-
-    Attributes
-    ----------
-    at
-        The position of the message; it rises within a group.
-    place
-        The place among the first rows, from 0; it rises within a message.
-    before, after
-        The versions; -1: none.
-    """
+    """Changes in the first rows of groups: places that now have a different version."""
 
     at: Ints
+    """The position of the message; it rises within a group."""
     place: Ints
+    """The place among the first rows, from 0; it rises within a message."""
     before: Ints
     after: Ints
+    """The versions; -1: none."""
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """Versions of rows in an order.
-
-    Attributes
-    ----------
-    order
-        The order.
-    versions
-        The known versions of the rows of some groups.
-    bounds, bounded
-        The bounds, ``_turn`` and ``v``, and the numbers of the groups that have them.
-    groups
-        How many groups have messages.
-    """
+    """Versions of rows in an order."""
 
     order: Order
     versions: RowVersions
+    """The known versions of the rows of some groups."""
     bounds: pl.DataFrame
     bounded: Ints
+    """The bounds, ``_turn`` and ``v``, and the numbers of the groups that have them."""
     groups: int
+    """How many groups have messages."""
 
     @cached_property
     def rows(self) -> pl.DataFrame:
@@ -231,11 +201,8 @@ class Ranking:
     def first(self, events: GroupEvents, shows: Bools) -> tuple[Ints, Ints]:
         """Find the best version at each message that emits.
 
-        Returns
-        -------
-        best, short
-            The version at each message, -1 if there is none; and the groups whose heads have run out, for which `best`
-            is not valid.
+        Returns: the version at each message, -1 if there is none; and the groups whose heads have run out, for which
+        `best` is not valid.
         """
         ranks, short = np.full(len(events), -1, dtype=np.int64), []
         for one in self.by_group(events, shows):
@@ -250,10 +217,7 @@ class Ranking:
     def first_rows(self, events: GroupEvents, shows: Bools, most: int) -> tuple[Moves, Ints]:
         """Find how the first rows change from one message that emits to the next, starting from the stored rows.
 
-        Returns
-        -------
-        moves, short
-            The changes; and the groups whose heads have run out, for which `moves` has none.
+        Returns: the changes; and the groups whose heads have run out, for which `moves` has none.
         """
         found: list[tuple[int, ...]] = []
         short = []
@@ -297,12 +261,7 @@ class Ranking:
 
         A group with more than twice the wanted number of heads is cut down to that number.
 
-        Parameters
-        ----------
-        keeps
-            Whether a group is to have heads.
-        most
-            How many.
+        `keeps`: whether a group is to have heads. `most`: how many.
         """
         rank, group = self.rank[: self._count], self.versions.group
         there = self.versions.is_left & (rank >= 0) & (rank <= self._bound[group]) & keeps[group]

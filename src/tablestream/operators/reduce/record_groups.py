@@ -35,22 +35,13 @@ from tablestream.state.trace import TraceSpec
 class RecordGroups(CanBeThin):
     """Send records to their groups.
 
-    Parameters
-    ----------
-    groups
-        The operator that keeps the groups; its rows have no key.
-    keys
-        The key columns of the stream, and their dtypes.
-    final, thin
-        Which changes to emit.
-
-    Notes
-    -----
     Input: ``_kh``, key, ``_ts``, ``_live``, ``_fh`` (null: no group), group key, ``v``. Output 0: that of `groups`.
     """
 
     groups: Aggregate | Fold
+    """The operator that keeps the groups; its rows have no key."""
     keys: pl.Schema
+    """The key columns of the stream, and their dtypes."""
 
     rejects = True
     keeps_shard = True

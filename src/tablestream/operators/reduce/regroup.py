@@ -51,21 +51,6 @@ OLD, WAS, IS = "old", "_was", "_is"
 class Regroup(Operator):
     """Send the changes of rows to their groups.
 
-    Parameters
-    ----------
-    keys, group_keys
-        The columns and dtypes of the table's key and of the group's.
-    value
-        The dtype of the part of a row that is aggregated.
-    atomic
-        Whether a step's changes of a row are one change.
-    sends_keys
-        Whether messages have the row's key. What keeps no rows can do without.
-    repeats
-        Whether a row that is written again with the same group and value is a message.
-
-    Notes
-    -----
     Input: ``_kh``, key, ``_ts``, ``_live``, ``_fh`` (hash of the group; null: the row has no group), group key,
     ``v``. Output 0: ``_fh``, group key, ``_kh``, key (both only if `sends_keys`), ``_ts``, ``_was``, ``_is``,
     ``old``, ``v``.
@@ -73,10 +58,15 @@ class Regroup(Operator):
 
     keys: pl.Schema
     group_keys: pl.Schema
+    """The columns and dtypes of the table's key and of the group's."""
     value: pl.DataType
+    """The dtype of the part of a row that is aggregated."""
     atomic: bool = True
+    """Whether a step's changes of a row are one change."""
     sends_keys: bool = True
+    """Whether messages have the row's key. What keeps no rows can do without."""
     repeats: bool = True
+    """Whether a row that is written again with the same group and value is a message."""
 
     takes_last = True
 

@@ -24,28 +24,19 @@ TURN = "_turn"
 
 @dataclass(frozen=True)
 class RowVersions:
-    """The versions of the rows of some groups.
-
-    Attributes
-    ----------
-    rows
-        The versions, with the columns of the trace of rows.
-    group
-        The number of each version's group.
-    stored
-        How many of them are stored.
-    at
-        The positions of the groups' messages among all messages.
-    brought, taken
-        Per message, the version that it adds and the one that it removes; -1: none, or none that is known here.
-    """
+    """The versions of the rows of some groups."""
 
     rows: pl.DataFrame
+    """The versions, with the columns of the trace of rows."""
     group: Ints
+    """The number of each version's group."""
     stored: int
+    """How many of them are stored."""
     at: Ints
+    """The positions of the groups' messages among all messages."""
     brought: Ints
     taken: Ints
+    """Per message, the version that it adds and the one that it removes; -1: none, or none that is known here."""
 
     @classmethod
     def of(
@@ -59,14 +50,8 @@ class RowVersions:
     ) -> RowVersions:
         """Combine stored rows (`group` has their groups) with the rows that messages add.
 
-        Parameters
-        ----------
-        arrived
-            The row that each message adds, with the columns of `stored`.
-        at
-            The positions of the messages of these groups.
-        keys
-            The columns of the table's key.
+        `arrived`: the row that each message adds, with the columns of `stored`. `at`: the positions of the messages of
+        these groups. `keys`: the columns of the table's key.
         """
         adds, new = events.adds[at], arrived[at]
         brought = np.where(adds, stored.height + np.cumsum(adds) - 1, -1)

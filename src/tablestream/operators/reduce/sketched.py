@@ -40,24 +40,15 @@ class Sketch(Enum):
 
 @dataclass(frozen=True)
 class Sketched(OneByOne):
-    """An approximate aggregate of a column of records.
-
-    Parameters
-    ----------
-    sketch
-        Which estimate.
-    column
-        The column.
-    parameter
-        The relative standard deviation of a count, or the share of a percentile.
-    into
-        The dtype of the result.
-    """
+    """An approximate aggregate of a column of records."""
 
     sketch: Sketch
+    """Which estimate."""
     column: str
     parameter: float
+    """The relative standard deviation of a count, or the share of a percentile."""
     into: pl.DataType
+    """The dtype of the result."""
 
     @property
     def result(self) -> pl.DataType:

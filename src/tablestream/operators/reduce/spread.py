@@ -43,22 +43,15 @@ from tablestream.state.positions import Ints
 
 @dataclass(frozen=True)
 class Variance(Function):
-    """The variance of a column, or its root.
-
-    Parameters
-    ----------
-    column, of
-        The column, and its dtype.
-    population
-        Whether the values are all there are, not a sample.
-    root
-        Whether to return the standard deviation.
-    """
+    """The variance of a column, or its root."""
 
     column: str
     of: pl.DataType
+    """The column, and its dtype."""
     population: bool
+    """Whether the values are all there are, not a sample."""
     root: bool
+    """Whether to return the standard deviation."""
 
     @property
     def result(self) -> pl.DataType:

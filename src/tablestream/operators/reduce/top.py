@@ -53,28 +53,18 @@ _GROUP = "_group"
 class Top(OfGroups):
     """Maintain the first rows of groups.
 
-    Parameters
-    ----------
-    result
-        The dtype of the value in the result: the first fields of `value`. Those that rows are ranked by follow.
-    order
-        The order.
-    n
-        How many rows a group shows; 1 without `ranked`.
-    ranked
-        Whether the rank is part of the key.
-
-    Notes
-    -----
     Output 0: ``_kh``, group key as ``_k0``, ..., then the rank if `ranked`, ``_ts``,
     ``_live``, ``v0``. Cost: the messages, the cost that `members` gives for n rows, and the ranks that change: a row
     that becomes the first one moves all others.
     """
 
     result: pl.DataType
+    """The dtype of the value in the result: the first fields of `value`. Those that rows are ranked by follow."""
     order: Order
     n: int
+    """How many rows a group shows; 1 without `ranked`."""
     ranked: bool = True
+    """Whether the rank is part of the key."""
 
     needs_row_keys = True
     takes_last = True
@@ -146,12 +136,7 @@ class Top(OfGroups):
 
         The time is that of the group's last change: what is stored has no time of a rank.
 
-        Parameters
-        ----------
-        trace
-            Returns a trace that the operator declared, by name.
-        hashed
-            Only the groups of this hash.
+        `trace`: returns a trace that the operator declared, by name. `hashed`: only the groups of this hash.
         """
         for groups in trace(self._groups.name).frames(hashed):
             rows, group = self._rows.recalled(groups, trace)[self.order]

@@ -74,26 +74,15 @@ class Function(ABC):
     def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
         """Process all messages.
 
-        Parameters
-        ----------
-        events
-            The messages.
-        base
-            What was remembered, in the columns of `state`.
-        shown
-            The messages for which results are wanted.
+        `events`: the messages. `base`: what was remembered, in the columns of `state`. `shown`: the messages for which
+        results are wanted.
         """
 
     @abstractmethod
     def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:
         """Return the remembered results of groups.
 
-        Parameters
-        ----------
-        rows
-            How many rows each group has.
-        base
-            What is remembered of each, in the columns of `state`.
+        `rows`: how many rows each group has. `base`: what is remembered of each, in the columns of `state`.
         """
 
 
@@ -125,27 +114,17 @@ class Count(Function):
 
 @dataclass(frozen=True)
 class Sum(Function):
-    """The sum of a column or, with `average`, its mean.
-
-    Parameters
-    ----------
-    column
-        The column.
-    of
-        Its dtype.
-    into
-        The dtype of the result, as in Spark.
-    average
-        Whether to return the average.
-    name
-        What users call the result.
-    """
+    """The sum of a column or, with `average`, its mean."""
 
     column: str
     of: pl.DataType
+    """Its dtype."""
     into: pl.DataType
+    """The dtype of the result, as in Spark."""
     average: bool = False
+    """Whether to return the average."""
     name: str = ""
+    """What users call the result."""
 
     @property
     def result(self) -> pl.DataType:

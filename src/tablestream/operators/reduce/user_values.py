@@ -138,12 +138,7 @@ def _local_time(time_us: int) -> datetime:
 def writer(kind: pl.DataType, column: str, none: str = IS_NULL) -> Convert:
     """Return the conversion from what a function returned for a column to a cell; it raises for what does not fit.
 
-    Parameters
-    ----------
-    kind, column
-        The column's type and name.
-    none
-        What None means there, for the hint.
+    `kind`, `column`: the column's type and name. `none`: what None means there, for the hint.
     """
     convert, wanted = _conversion(kind, column)
 
