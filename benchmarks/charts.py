@@ -17,8 +17,7 @@ from typing import Any
 from benchmarks.contestants import CONTESTANTS
 from benchmarks.memory import processor_seconds
 from benchmarks.results import run_from_json
-from tablestream.pictures.colours import BOXES, EDGE, PAGE, QUIET, TEXT
-from tablestream.pictures.picture import Kind
+from tablestream.pictures.picture import BOXES, EDGE, PAGE, QUIET, TEXT, Kind
 
 #: The contestants of the page's first tables; those of the others have workloads of their own.
 SHOWN = (

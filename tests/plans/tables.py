@@ -605,10 +605,9 @@ def suppressed(
     wall_clock: int | None = None,
 ) -> Suppress:
     """Hold the changes of a table back, in the unit of its timestamps."""
-    limits = {"max_records": max_records, "max_bytes": max_bytes}
     return Suppress(
-        f"{table.name}_suppress", "test", table.key, table.value, table, until, **limits,
-        fail_when_full=fail_when_full, wall_clock_us=wall_clock,
+        f"{table.name}_suppress", "test", table.key, table.value, table, until, max_records=max_records,
+        max_bytes=max_bytes, fail_when_full=fail_when_full, wall_clock_us=wall_clock,
     )  # fmt: skip
 
 
