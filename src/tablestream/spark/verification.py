@@ -39,7 +39,7 @@ from tablestream.state.shard import TraceSize
 #: The shard of a chunk, and the columns of `ChunkFacts`.
 _FACTS = (
     T.StructType()
-    .add(blobs.SHARD, "int")
+    .add(blobs.SHARD, "integer")
     .add("trace", "long")
     .add("run", "long")
     .add("chunk", "long")
