@@ -92,3 +92,30 @@ def test_other_words_for_a_mismatch_are_refused() -> None:
         to_files("out", on_mismatch="replace")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="on_mismatch=None is not known"):
         to_postgres("out", "host=x", on_mismatch=None)  # type: ignore[arg-type]
+
+
+TOLD = Moment(3, "q", "attempt", "p2", frozenset(["earlier"]), "told anew")
+
+
+@pytest.mark.parametrize(
+    ("mark", "verdict"),
+    [
+        (Mark(2, "p2"), Verdict.WRITE),
+        (Mark(1, "p2"), Verdict.WRITE),  # passed over before
+        (Mark(2, "earlier"), Verdict.WRITE),
+        (Mark(3, "failed"), Verdict.SETTLE),
+        (None, Verdict.WRITE),
+    ],
+)
+def test_a_log_that_is_told_anew_keeps_what_the_old_plan_wrote(mark: Mark | None, verdict: Verdict) -> None:
+    assert said(mark, TOLD) is verdict
+    with pytest.raises(TargetError, match="by another output or name"):
+        said(Mark(2, "else"), TOLD)
+
+
+def test_a_target_that_was_passed_over_goes_on() -> None:
+    following = Moment(4, "q", "p4", "p2", frozenset(["attempt", "earlier"]))
+    for mark in (Mark(2, "p2"), Mark(2, "earlier"), Mark(3, "attempt")):
+        assert said(mark, following, number=4) is Verdict.WRITE
+    with pytest.raises(TargetError, match="those between are missing"):
+        said(Mark(2, "else"), following, number=4)

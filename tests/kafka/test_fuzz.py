@@ -88,7 +88,7 @@ def test_any_bytes_are_a_row_of_json_or_an_error(spark: SparkSession, given: lis
 
 # The header
 
-HEADER = re.compile(rb"(-?[0-9]{1,18})(?: ([0-9a-f]{16}) ([0-9]{1,18}) ([0-9]{1,9}))?")
+HEADER = re.compile(rb"(-?[0-9]{1,18})(?: ([0-9a-f]{16}) ([0-9]{1,18}) ([0-9]{1,18}))?")
 said = st.from_regex(HEADER, fullmatch=True)
 headers = st.none() | st.binary(max_size=30) | said | mutated(said) | st.sampled_from([b"1 ", b"1\n", b" 1"])
 START = datetime(2024, 1, 1)

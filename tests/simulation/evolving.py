@@ -294,7 +294,7 @@ class Query:
     ) -> GenerationDriver | None:
         """An attempt that is about to take the first step; None: it ends before."""
         last = driver.last
-        place = next_generation("", driver.generation, last.number, last.proof)
+        place = next_generation("", driver.generation, last, last.number)
         place = replace(
             place, name=f"{place.number}, {sum(self.points.values())}"
         )  # the same at each run of a seed

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import deltalake
 import polars as pl
 import pytest
+from pyspark.sql import functions as F
 
 import tablestream as ts
 from tablestream import functions as tf
-from tablestream.errors import ArgumentError, PlanChangedError, StateError
+from tablestream.errors import ArgumentError, PlanChangedError, StateError, TargetError
 from tablestream.spark import evolve as evolving
 from tests.spark.change_logs import ChangeLog, run
 
@@ -199,11 +200,14 @@ def self_refused(shop: Shop) -> None:
     cities = shop.table("cities", bootstrap=twice).to(ts.to_files(shop.place / "twice"))
     with pytest.raises(ArgumentError, match="several rows with one key"):
         ts.evolve(cities, checkpoint=shop.checkpoint)
-    orders, customers = shop.table("orders"), shop.table("customers")
-    inner = orders.join(customers, on="c", name="joined").to(ts.to_files(shop.place / "joined"))
+    orders = shop.table("orders")
+    other_key = orders.group_by("c").count(name="joined").to(ts.to_files(shop.place / "joined"))
+    texts = orders.select(F.col("amount").cast("string").alias("amount"), name="joined")
+    other_type = texts.to(ts.to_files(shop.place / "joined"))
     other = shop.table("orders", apply_as_deletes="id < 0").to(ts.to_files(shop.place / "other"))
     for outputs, why in (
-        ([inner], "have followed another table"),
+        ([other_key], "has the key"),
+        ([other_type], "has other types in amount"),
         ([other], "declared in another way"),
         ([orders.suppress(until="1 minute").to(ts.to_files(shop.place / "other"))], "holds changes back"),
     ):
@@ -211,6 +215,76 @@ def self_refused(shop: Shop) -> None:
         assert any(why in one.why for one in found.refused), str(found)
         with pytest.raises(PlanChangedError, match=why):
             ts.evolve(*outputs, checkpoint=shop.checkpoint)
+
+
+def test_a_log_with_another_meaning_gets_all_rows_and_deletes_of_keys_that_are_gone(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(spark, tmp_path)
+    order, customer = shop.order, shop.customer
+    shop.logs["orders"].add(
+        [order(n, n % 3, 3 * n) for n in range(8)], [order(7, 0, 0, gone=True), order(1, 2, 100)]
+    )
+    shop.logs["customers"].add([customer(0, "a"), customer(1, "b")])
+
+    def plan(least: int, how: Any, other: str = "large") -> list[OutputRequest]:
+        orders, customers = shop.table("orders"), shop.table("customers")
+        joined = orders.join(customers, on="c", how=how, name="joined")
+        large = orders.filter(f"amount > {least}")
+        sums = orders.group_by("c").agg(n=tf.count(), total=tf.sum("amount"), name="sums")
+        return [
+            large.to(ts.to_files(tmp_path / other, "json"), name="large"),
+            joined.to(ts.to_files(tmp_path / "joined"), before=how == "left"),
+            sums.to(ts.to_files(tmp_path / "sums")),
+            sums.to(ts.to_delta(tmp_path / "table"), name="table"),
+        ]
+
+    def tables() -> list[set[tuple[Any, ...]]]:
+        large = pl.DataFrame(
+            spark.read.json(str(tmp_path / "large")).orderBy("micro_batch", "_order")
+            .select("id", "c", "amount", "_change_type").toArrow()
+        )  # fmt: skip
+        changes = shop.log("joined").filter(pl.col("_change_type") != "update_preimage")
+        return [last_rows(large, "id"), last_rows(changes, "id"), last_rows(shop.log("sums"), "c")]
+
+    def micro_batches(name: str) -> list[int]:
+        return sorted(int(one.name.split("=")[1]) for one in (tmp_path / name).glob("micro_batch=*"))
+
+    shop.run(plan(5, "left"), evolvable=True)
+    before, sums = micro_batches("sums"), delta(tmp_path / "table")
+    known, told = tables(), shop.log("sums").height
+    found = ts.check(*plan(10, "inner"), checkpoint=shop.checkpoint)
+    fates = {one.name: one.fate for one in found.parts if one.part == "output"}
+    assert fates == {"large": "told anew", "joined": "told anew", "sums": "silent", "table": "silent"}
+    with monkeypatch.context() as patch:
+        patch.setattr(evolving._Change, "_take_places", broken)
+        with pytest.raises(Broken):
+            ts.evolve(*plan(20, "inner"), checkpoint=shop.checkpoint)
+    with pytest.raises(
+        TargetError, match="the micro-batches up to 2, and the checkpoint the micro-batches up to 1"
+    ):
+        shop.run(plan(5, "left"))
+
+    ts.evolve(*plan(10, "inner"), checkpoint=shop.checkpoint)
+    assert tables() == [
+        {row for row in known[0] if row[2] > 10},
+        {row for row in known[1] if row[3] is not None},
+        known[2],
+    ]
+    assert micro_batches("large") == micro_batches("joined") == [*before, before[-1] + 1]
+    assert micro_batches("sums") == before
+    last = spark.read.json(str(tmp_path / "large" / f"micro_batch={before[-1] + 1}"))
+    assert {row.id for row in last.collect() if row._change_type == "delete"} == {2, 3}
+    # At once into yet another plan: what was told anew has other marks than what was passed over.
+    ts.evolve(*plan(0, "inner"), checkpoint=shop.checkpoint, shards=3)
+    assert [len(one) for one in tables()] == [6, 4, 3]
+    shop.logs["orders"].add([order(6, 1, 0, gone=True), order(4, 2, 7), order(9, 0, 1)])
+    shop.run(plan(0, "inner"))
+    assert tables()[0] == {(1, 2, 100), (2, 2, 6), (3, 0, 9), (4, 2, 7), (5, 2, 15), (9, 0, 1)}
+    assert {row[0] for row in tables()[1]} == {0, 3, 9}
+    assert tables()[2] == delta(tmp_path / "table") != sums
+    assert shop.log("sums").height > told
+    assert micro_batches("sums") == [*before, before[-1] + 3]
 
 
 def test_what_is_not_complete_does_not_evolve(spark: SparkSession, tmp_path: Path) -> None:

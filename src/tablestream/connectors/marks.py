@@ -42,6 +42,9 @@ from tablestream.errors import TargetError
 OnMismatch = Literal["refuse", "rebuild", "accept"]
 """What a sink does about a target that does not fit the checkpoint."""
 
+Evolves = Literal["", "new", "brought over", "told anew"]
+"""What becomes of a target as a query evolves."""
+
 _PROOF_DIGITS = 32
 
 
@@ -66,9 +69,10 @@ class Moment:
     yet."""
     rebuilt: frozenset[str] = frozenset()
     """Other proofs of the micro-batch before: those of targets which were written when the query evolved."""
-    evolves: Literal["", "new", "brought over"] = ""
+    evolves: Evolves = ""
     """If the query evolves, all rows of the output come: the target is ``"new"``, or has the old plan's rows and is
-    ``"brought over"``. `before` is then the proof with which the old plan has written this number."""
+    ``"brought over"``, or is a log that is ``"told anew"``. `before` is then the proof of what the old plan has written
+    last, under this number or the one before."""
 
     @property
     def earlier(self) -> Moment:
@@ -90,14 +94,31 @@ class Found:
 
 
 @runtime_checkable
-class MarkedSink(Sink, Protocol):
+class PlacedSink(Sink, Protocol):
+    """A sink that is told which micro-batch it writes in the history of the query."""
+
+    def at(self, moment: Moment) -> Self:
+        """Return the same sink for one micro-batch."""
+
+
+@runtime_checkable
+class LogSink(PlacedSink, Protocol):
+    """A log that can be told anew: it gets all rows of the output, and deletes of keys that are gone.
+
+    `write` adds the deletes at a moment that says so.
+    """
+
+    @property
+    def retells(self) -> bool:
+        """Whether it is such a log."""
+
+
+@runtime_checkable
+class MarkedSink(PlacedSink, Protocol):
     """A sink whose target keeps a mark.
 
     `write` looks at the mark, and writes micro-batch and mark in one act.
     """
-
-    def at(self, moment: Moment) -> Self:
-        """Return the same sink for one micro-batch."""
 
     def settle(self, spark: SparkSession, columns: StructType, stored: Callable[[], DataFrame]) -> None:
         """Before the query starts, refuse a target that does not fit the checkpoint, or settle it as the user said.
@@ -138,6 +159,11 @@ class MarkingSink(KeyedSink):
         """Whether a target that is settled gets all rows, and loses others."""
         evolves = self.moment is not None and bool(self.moment.evolves)
         return self.on_mismatch == "rebuild" or (evolves and self.on_mismatch == "refuse")
+
+    @property
+    def tells_anew(self) -> bool:
+        """Whether a log gets all rows, and deletes of keys that are gone."""
+        return self.moment is not None and self.moment.evolves == "told anew"
 
     @property
     def proof(self) -> str:
@@ -181,19 +207,21 @@ def judged(
 def _is_replaced(found: Found, moment: Moment) -> bool:
     """Whether the rows of a target are replaced as the query evolves; False if it has none.
 
-    What a failed attempt has written has the number of the moment, and another proof than the old plan's.
+    What a failed attempt has written has the number of the moment, and another proof than the old plan's. A log keeps
+    what the old plan has written.
     """
     mark = found.mark
     if mark is None:
         if not found.is_empty:
             raise _refused(found, "has rows that are not this query's")
         return False
-    is_old = mark.proof == moment.before
-    if mark.micro_batch != moment.number or (is_old and moment.evolves == "new"):
+    is_new = moment.evolves == "new"
+    is_old = mark.proof == moment.before or (mark.proof in moment.rebuilt and not is_new)
+    if is_new if is_old else mark.micro_batch != moment.number:
         raise _refused(
             found, f"has {_up_to(mark.micro_batch)} of this query already, by another output or name"
         )
-    return True
+    return not (is_old and moment.evolves == "told anew")
 
 
 def has(found: Found, number: int, moment: Moment | None) -> bool:
@@ -220,7 +248,10 @@ def has(found: Found, number: int, moment: Moment | None) -> bool:
 
 def _check_proof(found: Found, mark: Mark, moment: Moment) -> None:
     """Compare a mark, which is not ahead, with the checkpoint."""
-    wanted = {moment.number: {moment.proof}, moment.number - 1: {moment.before} - {""} | moment.rebuilt}
+    before = {moment.before} - {""} | moment.rebuilt
+    if mark.proof in before and mark.micro_batch < moment.number:
+        return  # also if it was passed over while logs were told anew, as a micro-batch of its own
+    wanted = {moment.number: {moment.proof}, moment.number - 1: before}
     if mark.micro_batch not in wanted:
         raise _refused(
             found,

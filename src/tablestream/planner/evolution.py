@@ -10,7 +10,8 @@ source    neither                              refused
 output    same target, same meaning            silent: the target gets later changes only
 output    another target                       new: the whole table comes out once
 output    same target, maintained              brought over: the target gets the new table in one transaction
-output    same target, a log                   refused: its readers have followed another table
+output    same target, a log                   told anew: it gets all rows, and deletes of keys that are gone; refused
+                                               if its columns are others, or it cannot be read
 output    the new plan does not have it        removed: the target is left as it is
 operator                                       rebuilt from the rows of its sources; refused if they do not say what it
                                                remembers
@@ -20,7 +21,7 @@ operator                                       rebuilt from the rows of its sour
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -46,7 +47,7 @@ from tablestream.topology.nodes import (
     Transactions,
 )
 
-Fate = Literal["kept", "new", "removed", "rebuilt", "silent", "brought over", "refused"]
+Fate = Literal["kept", "new", "removed", "rebuilt", "silent", "brought over", "told anew", "refused"]
 #: The name of a source's second stream, which has the rows that it starts with.
 _BOOTSTRAP = "{}!bootstrap"
 _EVOLVABLE = "Start a new checkpoint with ts.start(..., evolvable=True), which keeps every table whole."
@@ -65,10 +66,22 @@ class SourceFacts:
 
 @dataclass(frozen=True)
 class OutputFacts:
-    """An output: its name, and what it emits."""
+    """An output: its name, what it emits, and its columns.
+
+    `key`: None if it is no table, or if an older version has stored this.
+    """
 
     name: str
     meaning: str
+    key: Fields | None = None
+    value: Fields = ()
+
+    @classmethod
+    def of(cls, plan: PhysicalPlan, ending: Ending, name: str) -> OutputFacts:
+        """Find the facts of an output."""
+        node = ending.node
+        key = None if ending.rejected or node.is_stream else node.key
+        return cls(name, _meaning(plan, ending), key, () if key is None else node.value)
 
 
 @dataclass(frozen=True)
@@ -102,7 +115,7 @@ class Facts:
             for one in plan.sources
         }
         outputs = {
-            target: OutputFacts(name, _meaning(plan, ending))
+            target: OutputFacts.of(plan, ending, name)
             for ending, (name, target) in zip(plan.endings, targets.items(), strict=True)
         }
         return cls(tuple(_positions(plan)), sources, outputs, plan.options.shards, plan.options.evolvable)
@@ -115,11 +128,8 @@ class Facts:
     @classmethod
     def read(cls, facts: Mapping[str, Any]) -> Facts:
         """Read a `document`."""
-        sources = {
-            name: SourceFacts(**one | {part: _fields(one[part]) for part in ("key", "value")})
-            for name, one in facts["sources"].items()
-        }
-        outputs = {target: OutputFacts(**one) for target, one in facts["outputs"].items()}
+        sources = {name: SourceFacts(**_with_fields(one)) for name, one in facts["sources"].items()}
+        outputs = {target: OutputFacts(**_with_fields(one)) for target, one in facts["outputs"].items()}
         positions = tuple(facts["positions"])
         return cls(positions, sources, outputs, facts["shards"], facts["evolvable"])
 
@@ -135,7 +145,13 @@ class PartFate:
 
 
 def fates(
-    old: Facts, new: Facts, plan: PhysicalPlan, maintained: Collection[str], *, is_same: bool = False
+    old: Facts,
+    new: Facts,
+    plan: PhysicalPlan,
+    maintained: Collection[str],
+    logs: Collection[str] = (),
+    *,
+    is_same: bool = False,
 ) -> tuple[PartFate, ...]:
     """Say what becomes of each part of a query if it evolves.
 
@@ -145,10 +161,12 @@ def fates(
         The facts of the checkpoint; those of the new plan, and the plan.
     maintained
         The targets of the new plan that have one row per key, and can be brought over.
+    logs
+        Those that can be read to find the keys that their readers know.
     is_same
         Whether both plans have the same state: then another select of a log counts from now on, as at any start.
     """
-    outputs = _of_outputs(old, new, maintained, is_same=is_same)
+    outputs = _of_outputs(old, new, maintained, logs, is_same=is_same)
     return (*_of_sources(old, new, plan), *_of_operators(plan), *outputs)
 
 
@@ -229,7 +247,9 @@ def _sees_arrival(node: Node) -> bool:
     return isinstance(node, Aggregate) and sees_order(node)
 
 
-def _of_outputs(old: Facts, new: Facts, maintained: Collection[str], *, is_same: bool) -> Iterator[PartFate]:
+def _of_outputs(
+    old: Facts, new: Facts, maintained: Collection[str], logs: Collection[str], *, is_same: bool
+) -> Iterator[PartFate]:
     for target, output in new.outputs.items():
         before = old.outputs.get(target)
         if before is None:
@@ -240,11 +260,30 @@ def _of_outputs(old: Facts, new: Facts, maintained: Collection[str], *, is_same:
             yield PartFate("output", output.name, "silent", f"{target} gets later changes as they are now")
         elif target in maintained:
             yield PartFate("output", output.name, "brought over", f"{target} gets the new table as it is")
+        elif why := _not_told(before, output, is_log=target in logs):
+            yield PartFate("output", output.name, "refused", f"{target} {why}: write to a new target")
         else:
-            why = f"the readers of {target} have followed another table: write to a new target"
-            yield PartFate("output", output.name, "refused", why)
+            why = f"{target} gets all rows, and deletes of keys that are gone"
+            yield PartFate("output", output.name, "told anew", why)
     for target in old.outputs.keys() - new.outputs.keys():
         yield PartFate("output", old.outputs[target].name, "removed", f"{target} is left as it is")
+
+
+def _not_told(old: OutputFacts, new: OutputFacts, *, is_log: bool) -> str:
+    """Why a log cannot be told anew; empty if it can."""
+    if not is_log:
+        return "has readers that have followed another table"
+    if old.key is None or new.key is None:
+        return "is not known to hold a table"
+    if old.key != new.key:
+        return f"has the key {_listed(old.key)}, and the output {_listed(new.key)}"
+    types = {one.name: one.type for one in old.value}
+    other = [one.name for one in new.value if types.get(one.name, one.type) != one.type]
+    return f"has other types in {', '.join(other)}" if other else ""
+
+
+def _listed(fields: Fields) -> str:
+    return "(" + ", ".join(f"{one.name} {one.type}" for one in fields) + ")"
 
 
 def _positions(plan: PhysicalPlan) -> Iterator[str]:
@@ -287,5 +326,9 @@ def _inputs_first(node: Node) -> list[Node]:
     return list(found)
 
 
-def _fields(facts: Sequence[Mapping[str, str]]) -> Fields:
-    return tuple(Field(**one) for one in facts)
+def _with_fields(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts of a part of the plan, with the columns of its key and its value."""
+    columns = {name: facts.get(name) for name in ("key", "value")}
+    return dict(facts) | {
+        name: tuple(Field(**field) for field in given) for name, given in columns.items() if given is not None
+    }

@@ -24,7 +24,7 @@ from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 from tablestream.arguments.kinds import whole as whole_number
 from tablestream.base.calling import user_line
 from tablestream.base.data_text import data_left_out
-from tablestream.connectors.marks import MarkingSink, Moment
+from tablestream.connectors.marks import Evolves, LogSink, MarkedSink, MarkingSink, Moment, PlacedSink
 from tablestream.connectors.place import Place
 from tablestream.connectors.shipping import has_context
 from tablestream.connectors.sink import Sink, checked_path, quoted
@@ -165,8 +165,8 @@ def evolve(
     """Let a query that has ended go on with another plan, from the rows that its state keeps.
 
     Outputs with the same meaning and target get later changes only. A new output gets its whole table. A maintained
-    table whose output has changed is brought to the new table in one transaction. Afterwards `start` the new plan with
-    the same checkpoint.
+    table whose output has changed is brought to the new table in one transaction; a log of files or a topic gets all
+    rows, and deletes of keys that are gone. Afterwards `start` the new plan with the same checkpoint.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def evolve(
     a group or of a joined row follows from the rows that are there, so it can be earlier than it was.
 
     Until the generation is complete, the old one is current: after a failure, call `evolve` again, or start the old
-    plan. A target that was brought over before the failure does not fit the old plan any more.
+    plan. A target that was written before the failure does not fit the old plan any more; of a topic it is not known.
 
     Examples
     --------
@@ -322,7 +322,8 @@ class _Change:
         plan = lowered([one.output for one in requests], options)
         new = Facts.of(plan, {one.name: one.sink.target for one in requests})
         maintained = [one.sink.target for one in requests if _is_maintained(one.sink)]
-        parts = fates(old, new, plan, maintained, is_same=plan.is_same(text))
+        logs = [one.sink.target for one in requests if isinstance(one.sink, LogSink) and one.sink.retells]
+        parts = fates(old, new, plan, maintained, logs, is_same=plan.is_same(text))
         parts = _with_sizes(parts, spark, path)
         is_written = any(one.part == "output" and one.fate not in {"silent", "removed"} for one in parts)
         evolution = Evolution(parts, last.number, is_same=plan.is_same(text) and not is_written)
@@ -344,7 +345,7 @@ class _Change:
         spark, path = self.spark, self.checkpoint
         _check_stopped(spark, path, self.last.query_id)
         prepare_workers(spark)
-        new = generations.next_generation(path, self.place, self.last.number, self.last.proof)
+        new = generations.next_generation(path, self.place, self.last, self._first)
         old_files, files = (CheckpointFiles.seen_by(spark, one.path) for one in (self.place, new))
         try:
             old_files.copy("metadata", files, "metadata")
@@ -359,6 +360,14 @@ class _Change:
             raise
         generations.make_current(spark, path, new)
 
+    @property
+    def _first(self) -> int:
+        """The number of the first step: that of the last micro-batch; one more if a log has this and gets all rows."""
+        told = {one.name for one in self.evolution.parts if one.fate == "told anew"}
+        return self.last.number + any(
+            one.name in told for one in self.requests if isinstance(one.sink, MarkedSink)
+        )
+
     def _check_unchanged(self) -> None:
         """Raise if the old plan ran meanwhile, or evolved into another one."""
         now = generations.current(self.spark, self.checkpoint)
@@ -372,16 +381,20 @@ class _Change:
     def _first_step(self, place: Generation, partitions: int | None) -> None:
         """Build the state from the rows of the sources, and write the outputs that get whole tables."""
         spark, plan = self.spark, self.plan
-        fate_of = {one.name: one.fate for one in self.evolution.parts if one.part == "output"}
+        outputs = [one for one in self.evolution.parts if one.part == "output" and one.fate != "removed"]
+        fate_of = {one.name: one.fate for one in outputs}
         writing = [n for n, one in enumerate(self.requests) if fate_of[one.name] != "silent"]
         for number in writing:
             check_sink(self.requests[number])
         written = [replace(self.requests[n], sink=shaped(self.requests[n])) for n in writing]
         check_identities(one.sink for one in written)
         old = self.last
-        moment = Moment(old.number, old.query_id, place.name, old.proof)
-        sinks = {one.name: one.sink for one in written}
-        evolving = {name: replace(moment, evolves=_evolves(fate_of[name])) for name in sinks}
+        moment = Moment(place.first, old.query_id, place.name, old.proof, frozenset(place.earlier))
+        evolving = {one.name: replace(moment, evolves=_evolves(fate_of[one.name])) for one in written}
+        sinks = {
+            one.name: one.sink.at(evolving[one.name]) if isinstance(one.sink, PlacedSink) else one.sink
+            for one in written
+        }
         step = replace(plan, endings=tuple(plan.endings[number] for number in writing))
         staged = replace(Staged.of(spark, step, sinks), first=place.first)
         frame = query_frame(step, self._rows(place), ONLY_COUNTED, observed=False, staged=staged, records={})
@@ -530,8 +543,8 @@ def _is_maintained(sink: Sink) -> bool:
     return sink.needs_final and isinstance(sink, MarkingSink)
 
 
-def _evolves(fate: Fate) -> Literal["new", "brought over"]:
-    return "brought over" if fate == "brought over" else "new"
+def _evolves(fate: Fate) -> Evolves:
+    return fate if fate in {"brought over", "told anew"} else "new"
 
 
 def _no_rows(spark: SparkSession, source: Source) -> DataFrame:

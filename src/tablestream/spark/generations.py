@@ -12,7 +12,8 @@ the directories of Spark                generation 0
 An entry is one small file, which appears in one act. Spark numbers the micro-batches of each generation from 0, and
 targets count on: the first micro-batch of a generation stands for the last one of the generation before, which the
 targets have, with its proof. A target that was written when the query evolved has another proof of it, the attempt's
-own: so a target of an attempt that failed fits no generation.
+own: so a target of an attempt that failed fits no generation. If a log is told anew, that micro-batch has a number of
+its own, because the log has the one before as well; other targets pass over it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from tablestream.connectors.small_texts import documents, write_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tablestream.connectors.marks import Moment
 
 GENERATIONS = "tablestream-generations"
 _ENTRIES = "tablestream-generation"
@@ -61,11 +64,19 @@ def current(spark: SparkSession, checkpoint: str) -> Generation:
     return Generation(path=_path(checkpoint, last["name"]), **last | {"earlier": earlier})
 
 
-def next_generation(checkpoint: str, now: Generation, done: int, proof: str) -> Generation:
-    """Return an attempt at the generation behind another one, whose last micro-batch has a number and a proof."""
+def next_generation(checkpoint: str, now: Generation, done: Moment, first: int) -> Generation:
+    """Return an attempt at the generation behind another one.
+
+    Parameters
+    ----------
+    checkpoint, now, done
+        The other one, and its last micro-batch.
+    first
+        The number of the attempt's first micro-batch: that of `done`, or one more.
+    """
     name = uuid.uuid4().hex
-    earlier = (*now.earlier, now.name) if now.name and now.first == done else ()
-    return Generation(now.number + 1, _path(checkpoint, name), done, proof, name, earlier)
+    earlier = (*now.earlier, now.name) if now.name and now.first == done.number else ()
+    return Generation(now.number + 1, _path(checkpoint, name), first, done.proof, name, earlier)
 
 
 def make_current(spark: SparkSession, checkpoint: str, generation: Generation) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.storagelevel import StorageLevel
 
 from tablestream.base.calling import user_line
-from tablestream.connectors.marks import MarkedSink
+from tablestream.connectors.marks import PlacedSink
 from tablestream.connectors.place import Place
 from tablestream.connectors.sink import DirectorySink, NamedSink, RecordSink, SharedSink, StagedSink
 from tablestream.errors import ArgumentError
@@ -144,7 +144,7 @@ def write_outputs(
 
     def write(written: Mapping[int, list[str]] = MappingProxyType({})) -> None:
         for index, (name, sink) in enumerate(sinks.items()):
-            target = sink.at(evolving.get(name, moment)) if isinstance(sink, MarkedSink) else sink
+            target = sink.at(evolving.get(name, moment)) if isinstance(sink, PlacedSink) else sink
             if name in staged.names:
                 assert isinstance(target, StagedSink)  # noqa: S101 - or it would not be staged
                 tasks = written.get(staged.names[name], [])

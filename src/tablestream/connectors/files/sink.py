@@ -23,10 +23,11 @@ from tablestream.connectors.files.batches import MICRO_BATCH, FileBatches, attem
 from tablestream.connectors.json_text import json_options, json_sql
 from tablestream.connectors.marks import Found, Mark, MarkingSink, OnMismatch, Verdict, judged, no_rebuild
 from tablestream.connectors.parquet_file import CODECS, ParquetFile, spark_schema
-from tablestream.connectors.sink import ORDER, Stage, checked_path, quoted
+from tablestream.connectors.sink import CHANGE_TYPE, LATEST, ORDER, TIMESTAMP, Stage, checked_path, quoted
 from tablestream.connectors.small_texts import first_line, write_line
 from tablestream.connectors.source import Option
 from tablestream.connectors.spark_place import check_writable, seen_by_spark
+from tablestream.connectors.told_anew import live_keys, with_deletes
 from tablestream.errors import ArgumentError, ReservedNameError, TargetError
 
 WriteFormat = Literal["parquet", "json"]
@@ -129,6 +130,10 @@ class FileSink(MarkingSink):
     def harm(self) -> str:
         return "its readers would find"
 
+    @property
+    def retells(self) -> bool:
+        return True
+
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:
         """Refuse a place where nothing can be created, and a column with the name of the directories.
 
@@ -167,17 +172,34 @@ class FileSink(MarkingSink):
         batches = FileBatches(spark, self.path)
         if self._has(batches, micro_batch_id, query_id):
             return
-        defaults = {}
+        if self.tells_anew and batches.numbers():
+            live = live_keys(self._log(changes), self.key_columns)
+            changes = with_deletes(changes, live, self.key_columns, micro_batch_id)
         if self.format == "json":
-            changes, defaults = _sortable_in_json(changes), json_options(spark)
-        writer = changes.write.format(self.format).options(**(defaults | dict(self.options)))
-        batches.write(writer, Mark(micro_batch_id, self.proof))
+            changes = _sortable_in_json(changes)
+        batches.write(
+            changes.write.format(self.format).options(**self._settings(spark)),
+            Mark(micro_batch_id, self.proof),
+        )
+
+    def _settings(self, spark: SparkSession) -> dict[str, Option]:
+        return (json_options(spark) if self.format == "json" else {}) | dict(self.options)
+
+    def _log(self, changes: DataFrame) -> DataFrame:
+        """What the log has, with the types of the changes. Its ``_order`` is that of the plans that wrote it."""
+        spark, added = changes.sparkSession, (CHANGE_TYPE, TIMESTAMP, LATEST)
+        reader = spark.read.format(self.format).options(**self._settings(spark)).option("mergeSchema", "true")
+        order = reader.load(self.path).schema[ORDER]
+        known = [one for one in changes.schema if one.name in {*self.key_columns, *added}]
+        return reader.schema(StructType([*known, order])).load(self.path)
 
     def stage(self, spark: SparkSession, columns: StructType, schema: pa.Schema) -> FileStage | str:
         """Return what the workers do, or why Spark writes the log."""
         here = FileBatches(spark, self.path).here
         if here is None:
             return "only Spark reaches its directory"
+        if self.tells_anew:
+            return "Spark finds the keys that are gone"
         given = {name.lower(): str(value).lower() for name, value in self.options.items()}
         codec = given.pop("compression", "")
         if given:
@@ -209,7 +231,7 @@ class FileSink(MarkingSink):
         mark = batches.mark(micro_batch_id) if moment is None else batches.last_mark(moment, starting=False)
         verdict = judged(self._found(batches.spark, mark), micro_batch_id, moment, self.on_mismatch)
         if verdict is Verdict.SETTLE:
-            batches.remove(batches.numbers())
+            batches.remove([number for number in batches.numbers() if number >= micro_batch_id])
         return verdict is Verdict.DONE
 
     def _found(self, spark: SparkSession, mark: Mark | None) -> Found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -20,7 +21,8 @@ from tablestream.connectors.kafka.options import (
     checked_options,
     checked_servers,
 )
-from tablestream.connectors.kafka.source import HEADER
+from tablestream.connectors.kafka.source import HEADER, written_words
+from tablestream.connectors.marks import Moment
 from tablestream.connectors.sink import CHANGE_TYPE, LATEST, NUMBER, ORDER, TIMESTAMP, KeyedSink, quoted
 from tablestream.connectors.source import Option
 from tablestream.errors import ArgumentError
@@ -60,10 +62,19 @@ class KafkaSink(KeyedSink):
     value: Format
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     written: _Written | None = field(default=None, repr=False)
+    moment: Moment | None = None
 
     @property
     def target(self) -> str:
         return f"kafka {self.topic} at {self.bootstrap_servers}"
+
+    @property
+    def retells(self) -> bool:
+        return True
+
+    def at(self, moment: Moment) -> Self:
+        """Return the same sink for one micro-batch."""
+        return replace(self, moment=moment)
 
     def check(self, spark: SparkSession, columns: Sequence[str]) -> None:  # noqa: ARG002 (the contract's)
         """Refuse a session without Spark's Kafka connector, or one that would show a password."""
@@ -85,8 +96,34 @@ class KafkaSink(KeyedSink):
             "topic": self.topic,
             _IDEMPOTENCE: "true",
         }
-        records = self._records(changes, f"{self.writer(query_id)} {micro_batch_id}")
+        evolves = "" if self.moment is None else self.moment.evolves
+        # Numbers of an attempt are above those of the old plan, and of attempts before: none is taken for a repeat.
+        first = time.time_ns() // 1_000_000 if evolves else 0
+        writer = self.writer(query_id)
+        records = self._records(changes, f"{writer} {micro_batch_id}", first)
+        if evolves == "told anew":
+            records = records.unionByName(
+                self._deletes(records, writer, f"{writer} {micro_batch_id} {first}")
+            )
         records.write.format("kafka").options(**settings).save()
+
+    def _deletes(self, rows: DataFrame, writer: str, said: str) -> DataFrame:
+        """A record without a value for each key that a writer has in the topic and that has no row any more."""
+        settings = {name: value for name, value in self.options.items() if name.startswith("kafka.")}
+        settings |= {SERVERS: self.bootstrap_servers, "subscribe": self.topic, "includeHeaders": "true"}
+        topic = rows.sparkSession.read.format("kafka").options(**settings).load()
+        words = written_words()
+        last = F.max_by(
+            F.struct(F.col("value").isNull().alias("gone"), F.get(words, 0).alias("time")), "offset"
+        )
+        written = topic.where(F.col("key").isNotNull() & (F.get(words, 1) == writer))
+        live = written.groupBy("key").agg(last.alias("last")).where("NOT last.gone")
+        gone = live.join(rows, "key", "left_anti")
+        return gone.select(
+            "key",
+            F.lit(None).cast("binary").alias("value"),
+            _headers(F.concat_ws(" ", "last.time", F.lit(said))),
+        )
 
     def writer(self, query_id: str) -> str:
         """Return the writer that the headers name, for ``from_kafka(deduplicate=...)``.
@@ -109,8 +146,8 @@ class KafkaSink(KeyedSink):
         """
         return hashlib.sha256(f"{query_id}/{self.topic}".encode()).hexdigest()[:_WRITER_DIGITS]
 
-    def _records(self, changes: DataFrame, place: str) -> DataFrame:
-        """Turn changes into records; `place` is the writer and the micro-batch."""
+    def _records(self, changes: DataFrame, place: str, first: int) -> DataFrame:
+        """Turn changes into records; `place` is the writer and the micro-batch, `first` the first number of a key."""
         written = self.written
         if written is None:
             raise ArgumentError("A Kafka sink needs the columns of its changes.", hint="Call shaped(...).")
@@ -126,14 +163,11 @@ class KafkaSink(KeyedSink):
             there = F.greatest(*(F.col(quoted(name)).isNotNull() for name in self.key_columns), F.lit(False))
             there = there if written.records else F.lit(True)
             key = written.key(F.when(there, _struct(self.key_columns)))
-            number = F.col(f"{ORDER}.{NUMBER}")
+            number = F.col(f"{ORDER}.{NUMBER}") + first
         time = F.unix_micros(TIMESTAMP)
         # A record without a key may go to another partition when it is sent again, where it would not be a duplicate.
         said = F.when(there, F.concat_ws(" ", time, F.lit(place), number)).otherwise(time.cast("string"))
-        header = F.struct(F.lit(HEADER).alias("key"), said.cast("binary").alias("value"))
-        return after.select(
-            key.alias("key"), written.value(row).alias("value"), F.array(header).alias("headers")
-        )
+        return after.select(key.alias("key"), written.value(row).alias("value"), _headers(said))
 
 
 def to_kafka(
@@ -214,6 +248,10 @@ def _checked_topic(topic: Any) -> str:
         raise ArgumentError(f"{topic!r} does not name a topic.", hint='Give a name, as in "holdings".')
     check_text(topic, "The topic")
     return topic
+
+
+def _headers(said: Column) -> Column:
+    return F.array(F.struct(F.lit(HEADER).alias("key"), said.cast("binary").alias("value"))).alias("headers")
 
 
 def _struct(names: Sequence[str]) -> Column:

@@ -56,7 +56,7 @@ _DECIDED = {
 }
 _NUMBER = "[0-9]{1,18}"
 _WRITER = "[0-9a-f]{16}"
-_HEADER_PATTERN = rf"^-?{_NUMBER}( {_WRITER} {_NUMBER} [0-9]{{1,9}})?\z"  # $ would let a line's end be
+_HEADER_PATTERN = rf"^-?{_NUMBER}( {_WRITER} {_NUMBER} {_NUMBER})?\z"  # $ would let a line's end be
 
 
 def from_kafka(
@@ -340,10 +340,15 @@ def _columns(spark: SparkSession, parts: Sequence[_Part], *, drops: bool) -> lis
     return list(columns.values())
 
 
+def written_words() -> Column:
+    """The words of the header of `to_kafka`; null if a record has none, or another one."""
+    text = F.get(F.filter("headers", lambda header: header["key"] == HEADER), 0)["value"].cast("string")
+    return F.split(F.when(text.rlike(_HEADER_PATTERN), text), " ")
+
+
 def _of_kafka(parts: Sequence[_Part], writers: Sequence[str] | None) -> Column:
     """Kafka's metadata of a record, and what is wrong with it; with `writers`, who wrote it as what."""
-    text = F.get(F.filter("headers", lambda header: header["key"] == HEADER), 0)["value"].cast("string")
-    words = F.split(F.when(text.rlike(_HEADER_PATTERN), text), " ")
+    words = written_words()
     changed = F.timestamp_micros(F.get(words, 0).cast("bigint"))
     error = F.concat_ws("; ", *(part.error for part in parts))  # which leaves out those that are null
     is_known = F.get(words, 1).isin(*writers) if writers else F.get(words, 1).isNotNull()
