@@ -80,6 +80,8 @@ REFUSED = {
     "SELECT id, age FROM people UNION ALL SELECT id FROM wages": [(1, 8, "UNION", "2 and 1 columns")],
     "SELECT 1 AS one": [(1, 8, "FROM", "A query without FROM")],
     "SELECT id FROM": [(1, 11, "text", "It cannot be parsed near 'FROM': Expected table name")],
+    "SELECT id + 1 AS id FROM people |> WHERE id > 1": [(1, 33, "text", "|> is not read")],
+    "FROM people |> LIMIT 3": [(1, 13, "text", "|> is not read")],
     "SELECT id FROM people ORDER BY id LIMIT age": [(1, 35, "LIMIT", "LIMIT needs a whole number.")],
     "SELECT id FROM people TABLESAMPLE (10 PERCENT)": [
         (1, 16, "FROM", "A table's sample is not maintained.")

@@ -68,11 +68,16 @@ def _argument(self: Any, *args: Any, **kwargs: Any) -> Any:
     return _SPARK.parser_class._parse_lambda(self, *args, **kwargs)  # noqa: SLF001 - the rule that this extends
 
 
+def _piped(self: Any, query: exp.Query) -> None:  # noqa: ARG001 - the parser's arguments
+    """Refuse ``|>``: sqlglot puts its steps into the query before, so ``|> WHERE`` would see other columns."""
+    self.raise_error("|> is not read, write clauses of SELECT", self._curr)
+
+
 _Parser: type = type(
     "_Parser",
     (_SPARK.parser_class,),
     {f"_parse_{rule}": _noted(getattr(_SPARK.parser_class, f"_parse_{rule}")) for rule in _RULES}
-    | {"_parse_lambda": _noted(_argument)},
+    | {"_parse_lambda": _noted(_argument), "_parse_pipe_syntax_query": _piped},
 )
 
 
