@@ -219,7 +219,10 @@ def _is_replaced(found: Found, moment: Moment) -> bool:
     is_old = mark.proof == moment.before or (mark.proof in moment.rebuilt and not is_new)
     if is_new if is_old else mark.micro_batch != moment.number:
         raise _refused(
-            found, f"has {_up_to(mark.micro_batch)} of this query already, by another output or name"
+            found,
+            f"has {_up_to(mark.micro_batch)} of this query already, by another output or name, or by an attempt to"
+            " evolve that failed before the old plan went on",
+            "Write to a new target, or delete what is there; then evolve again.",
         )
     return not (is_old and moment.evolves == "told anew")
 
@@ -282,13 +285,14 @@ def _up_to(micro_batch: int) -> str:
     return "no micro-batch" if micro_batch < 0 else f"the micro-batches up to {micro_batch}"
 
 
-def _refused(found: Found, why: str) -> TargetError:
+def _refused(found: Found, why: str, hint: str = "") -> TargetError:
     whole = (
         "brings it over whole, from the state" if found.follows else "takes back what the checkpoint lacks"
     )
     return TargetError(
         f"{found.place} {why}.",
-        hint="Restore the checkpoint and the target of one moment. Or write to a new target with a new checkpoint."
+        hint=hint
+        or "Restore the checkpoint and the target of one moment. Or write to a new target with a new checkpoint."
         f' Or give the sink on_mismatch="rebuild", which {whole}, or on_mismatch="accept", which goes on with what is'
         " there; and remove the argument when the query has started.",
     )
