@@ -565,7 +565,7 @@ def _on(on: ForeignKey | None, width: int) -> tuple[Python, ...]:
             found = whole(value, key)
             return found[number] if isinstance(found, tuple) else found
 
-        nth.__name__ = whole.__name__ if width == 1 else f"{whole.__name__} {number}"
+        nth.__name__ = getattr(whole, "name", "nth")  # the plans of stored states have no other name
         return Python(nth)
 
     return tuple(part(number) for number in range(width))
