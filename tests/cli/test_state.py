@@ -147,7 +147,7 @@ def by_shard(monkeypatch: pytest.MonkeyPatch) -> None:
     def everywhere(*_: object) -> None:
         pytest.fail("all partitions were opened")
 
-    monkeypatch.setattr(state_reader, "_rows", everywhere)
+    monkeypatch.setattr(state_reader, "stored_frame", everywhere)
 
 
 @pytest.mark.usefixtures("by_shard")

@@ -213,7 +213,7 @@ def test_keys_of_all_types_survive_and_are_found(
     wanted = {canonical(row): n for n, row in enumerate(values)}
     rows_read = read.collect()
     assert {canonical(tuple(row)[:-2]): row["id"] for row in rows_read} == wanted
-    monkeypatch.setattr(state_reader, "_rows", None)  # which looks for a key in all partitions
+    monkeypatch.setattr(state_reader, "stored_frame", None)  # which looks for a key in all partitions
     for row in rows_read[::3]:
         key = {name: row[name] for name in names}
         (found,) = ts.read_state(spark, tmp_path / "checkpoint", "kept", key=key).collect()
