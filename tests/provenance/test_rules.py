@@ -12,7 +12,7 @@ from tablestream.provenance.registry import described
 from tablestream.provenance.steps import decode, encode
 from tablestream.provenance.text import text_of
 from tablestream.topology.graph import base_of
-from tests.plans.catalogue import by_letter, own_key
+from tests.plans import catalogue
 from tests.plans.engine import Engine
 from tests.plans.tables import (
     Record,
@@ -32,12 +32,15 @@ from tests.plans.tables import (
     to_table,
 )
 from tests.provenance.asking import walk, why
+from tests.simulation.recipes import WithName, by_letter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tablestream.topology.nodes import Node
 
+pointer = WithName("pointer", points(0))
+own_key = WithName("own_key", catalogue.own_key)
 A, B, C = source("A"), source("B"), source("C")
 LOG = [
     Record(A, "1", "a|x|z", 1),
@@ -57,7 +60,7 @@ def said(node: Node, *keys: object) -> list[str]:
 
 
 def test_the_row_that_a_foreign_key_names_is_named_also_if_it_is_missing() -> None:
-    texts = said(foreign_key_join(A, B, "inner"), "1", "2", "3", "4")
+    texts = said(foreign_key_join(A, B, "inner", pointer), "1", "2", "3", "4")
     assert [text.splitlines() for text in texts] == [
         [
             "A_B (inner join) k0=1: not in the state: v = pair",
@@ -189,7 +192,7 @@ def test_a_row_with_window_functions_stands_beside_its_partition() -> None:
 
 
 def test_a_pair_has_the_same_values_on_both_sides() -> None:
-    join = many_to_many(A, C, points(0), own_key)
+    join = many_to_many(A, C, pointer, own_key)
     log = [*LOG[:3], Record(C, "x", "ax", 6), Record(C, "zz", "az", 6)]
     engine = Engine([Output(join)])
     engine.run(log)

@@ -41,7 +41,7 @@ SOURCES = ("A", "B", "C")
 
 
 @dataclass(frozen=True)
-class _Named:
+class WithName:
     """A function with a name of its own in the texts of plans, where others look the same."""
 
     name: str
@@ -51,9 +51,9 @@ class _Named:
         return self.function(value, key)
 
 
-by_letter = _Named("by_letter", catalogue.by_letter)
-by_key = _Named("by_key", catalogue.by_key)
-second_pointer = _Named("second_pointer", points(1))
+by_letter = WithName("by_letter", catalogue.by_letter)
+by_key = WithName("by_key", catalogue.by_key)
+second_pointer = WithName("second_pointer", points(1))
 
 
 def _has_groups(*tables: Node) -> bool:
