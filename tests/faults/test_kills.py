@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from tests.broker.kafka_broker import KafkaBroker
     from tests.broker.postgres_server import PostgresServer
 
-MICRO_BATCHES = 10
+MICRO_BATCHES = 8
 #: The Delta tables that Spark writes, and those that delta-rs writes.
 DELTA = ("table", "log", "rs_table", "rs_log")
 SECONDS = 1700  # before the test's own time is over, so that what the processes said is seen

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import tablestream as ts
-from tests.conftest import DELTA_SETTINGS
+from tests.conftest import DELTA_SETTINGS, LESS_WORK
 from tests.faults.attempts import SPECULATION, disturb_all
 from tests.spark.change_logs import START, ChangeLog, run
 from tests.spark.deployment import STANDALONE, configured, session
@@ -163,7 +163,7 @@ def main(deployment: str, *places: str) -> None:
     else:
         if deployment == FULL_DISK:
             os.environ["PYSPARK_PYTHON"] = full_disk(scratch)
-        spark = configured(SparkSession.builder.master("local[2,4]"), DELTA_SETTINGS, scratch)
+        spark = configured(SparkSession.builder.master("local[2,4]"), DELTA_SETTINGS | LESS_WORK, scratch)
         work_off(spark, here, *places)
         spark.stop()
 
