@@ -15,7 +15,7 @@ from tablestream.state.store import MemoryStore
 from tablestream.topology.graph import base_of, named_as
 from tablestream.topology.nodes import Aggregate, Materialize, Source
 from tests.marks import quick_first
-from tests.plans.catalogue import COMPOSED, SINGLE, own_key
+from tests.plans.catalogue import COMPOSED, SINGLE, own_key, without_b
 from tests.plans.comparing import sources_of
 from tests.plans.engine import Engine, Output, StoredRow
 from tests.plans.logs import random_cuts, random_log
@@ -26,6 +26,7 @@ from tests.plans.tables import (
     grouped,
     key_join,
     looked_up,
+    mapped,
     materialized,
     points,
     source,
@@ -165,6 +166,7 @@ def test_every_kind_of_memory_is_read() -> None:
     assert check([looked_up(records, b, copied=True)]) == 1
     assert check([counts(records, own_key), grouped(to_table(records), own_key)]) == 2
     assert check([starred(a, (b, "inner", points(0)), (source("C"), "left", points(1)))]) == 3
+    assert check([starred(a, (mapped(b, without_b), "inner", points(0)))]) == 2
 
 
 def test_a_table_is_offered_under_its_users_name() -> None:

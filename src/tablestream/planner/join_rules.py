@@ -45,7 +45,6 @@ from tablestream.topology.nodes import (
     KeyJoin,
     Node,
     OneToMany,
-    Select,
     Source,
 )
 from tablestream.topology.streams import StreamJoin
@@ -256,8 +255,8 @@ def _pointing(
     right = Remembered(one, (answer.right_rows.name,), node.foreign)
     if spread is not None:
         right = replace(right, copies=Copies(spread, lowering.options.shards, f"{name}/answer/{SHARD}"))
-    if right_only and isinstance(one, Select):  # a star join puts keys before the rows it looks up
-        right = replace(right, table=one.parent, skipped=len(one.parent.key))
+    if isinstance(node, ForeignKeyJoin) and node.looked_up is not one:
+        right = replace(right, table=node.looked_up, skipped=len(one.key))
     if copied:
         both = GlobalJoin(subscribe, answer)
         operator = RightRows(both, 0, tuple(keys)) if right_only else both

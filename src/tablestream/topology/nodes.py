@@ -256,6 +256,18 @@ class ForeignKeyJoin(Join):
     """The time as of which left rows are joined; None: with the row as it is now."""
 
     @property
+    def looked_up(self) -> Node:
+        """The right table; of a star join the one below the select that puts keys before its columns."""
+        right = self.right
+        if (
+            self.right_only
+            and isinstance(right, Select)
+            and right.value[len(right.key) :] == right.parent.value
+        ):
+            return right.parent
+        return right
+
+    @property
     def keeps_unmatched(self) -> bool:
         """Whether unmatched right rows are rows of the result."""
         return self.how in {"right", "outer"}

@@ -43,8 +43,8 @@ def _lookup(node: ForeignKeyJoin, plan: Described) -> Parts:
     center, names = pointer, [one.name for one in right.value]
     if isinstance(pointer, Select):  # the foreign key as columns
         center, texts = pointer.parent, tuple(one.expression.text for one in pointer.columns)
-    if isinstance(right, Select):  # its key before its columns
-        right = right.parent
+    if node.looked_up is not right:
+        right = node.looked_up
         names = [one.name for one in (*right.key, *right.value)]
     return Parts(
         LOOKUP,
