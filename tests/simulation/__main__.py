@@ -29,13 +29,9 @@ _TOLD = 100
 def main(arguments: list[str] | None = None) -> int:
     """Simulate; return 0 if every seed holds."""
     options = _parser().parse_args(arguments)
-    run, replay, explain = (
-        (run_evolving_seed, _replay_evolving, _replay_evolving)
-        if options.evolving
-        else (run_seed, _replay, _explain)
-    )
+    run, explain = (run_evolving_seed, _describe_evolving) if options.evolving else (run_seed, _explain)
     if options.seed is not None:
-        return replay(options.seed)
+        return (_replay_evolving if options.evolving else _replay)(options.seed)
     report, began = Report(), monotonic()
     seeds = _seeds(options.first, options.seeds, None if options.seconds is None else began + options.seconds)
     try:
@@ -43,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
             report.add(seed, result)
             _say_progress(report, monotonic() - began)
             if result.problem is not None:
-                explain(seed)
+                explain(seed, result)
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)  # noqa: T201 - what was done is printed as always
     print(report.text(monotonic() - began))  # noqa: T201 - a command prints
@@ -96,22 +92,27 @@ def _replay(seed: int) -> int:
     result = run_world(world)
     _print([f"Seed {seed}", described(world, result)])
     if result.problem is not None:
-        _explain(seed)
+        _explain(seed, result)
     return 0 if result.problem is None else 1
 
 
 def _replay_evolving(seed: int) -> int:
     """Run the query of a seed that evolves, and describe it."""
     result = run_evolving_seed(seed)
-    events = (f"  {event}" for event in result.events)
-    _print([f"Seed {seed}, evolving", str(make_life(seed)), *events, f"Problem: {result.problem}", ""])
+    _describe_evolving(seed, result)
     return 0 if result.problem is None else 1
 
 
-def _explain(seed: int) -> None:
-    """Name a failing seed, and describe the smallest world that fails like it."""
-    world = shrunk(make_world(seed))
-    lines = [f"Seed {seed} fails. Replay it: python -m tests.simulation --seed {seed}", "Smallest world:"]
+def _describe_evolving(seed: int, result: Result) -> None:
+    """Describe what came of a seed's query."""
+    events = (f"  {event}" for event in result.events)
+    _print([f"Seed {seed}, evolving", str(make_life(seed)), *events, f"Problem: {result.problem}", ""])
+
+
+def _explain(seed: int, result: Result) -> None:
+    """Say why a seed fails, and describe the smallest world that fails like it."""
+    world, command = shrunk(make_world(seed)), f"python -m tests.simulation --seed {seed}"
+    lines = [f"Seed {seed} fails: {result.problem}", f"Replay it: {command}", "Smallest world:"]
     _print([*lines, described(world, run_world(world)), ""])
 
 

@@ -128,8 +128,12 @@ class GenerationDriver(Driver):
         try:
             self._micro_batch(0)
         except BaseException:
-            self._running.close()
+            self.close()
             raise
+
+    def close(self) -> None:
+        """End its processes, and give the code its own sizes again."""
+        self._running.close()
 
     def go_on(self, until: int = 0) -> None:
         """Start the query again, or for the first time after its step, and run so many micro-batches."""
@@ -350,7 +354,10 @@ class Query:
             attempt.step()
         except (DriverDied, SinkFailed):
             return False
-        return stop is None or stop.ends is not Ends.PLACES
+        if stop is not None and stop.ends is Ends.PLACES:
+            attempt.close()
+            return False
+        return True
 
     def _resume(self, driver: GenerationDriver) -> None:
         """Let the old plan go on. It is refused if a target was brought over."""
