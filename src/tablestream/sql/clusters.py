@@ -1,8 +1,13 @@
-"""Inner joins: inputs that conditions connect, in an order in which keys find most rows."""
+"""Inner joins: inputs that conditions connect, in an order in which keys find most rows.
+
+An input that another one finds by its whole key is joined with that one first: orders with their customers, then lines
+with these orders. So a change of a line looks up one row in place of two, one after the other.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlglot import exp
 
@@ -28,14 +33,35 @@ def clustered(
             rest.remove(one)
         found.append(rows)
     order = _order(found, rest, context)
-    rows, open_rows = order[0], order[1:]
-    while open_rows:
-        following = open_rows.pop(0)
-        between = [one for one in rest if one.is_early and one.sources <= rows.sources | following.sources]
+    finders = [_finder(one, order[:number], rest, context) for number, one in enumerate(order)]
+    return _grown(order[0], order, finders, rest, context)
+
+
+def _grown(
+    rows: Rows,
+    order: Sequence[Rows],
+    finders: Sequence[Rows | None],
+    pool: Sequence[Condition],
+    context: Context,
+) -> tuple[Rows, list[Condition]]:
+    """Join an input with those that it finds, each of which is joined with those that it finds itself before."""
+    joined, rest = rows, list(pool)
+    for one in [one for one, finder in zip(order, finders, strict=True) if finder is rows]:
+        following, rest = _grown(one, order, finders, rest, context)
+        sources = joined.sources | following.sources
+        between = [one for one in rest if one.is_early and one.sources <= sources]
         rest = [one for one in rest if one not in between]
-        equal, others = equalities([one.node for one in between], rows, following, context)
-        rows = inner_join(rows, following, equal, others, "WHERE", context)
-    return rows, rest
+        equal, others = equalities([one.node for one in between], joined, following, context)
+        joined = inner_join(joined, following, equal, others, "WHERE", context)
+    return replace(joined, place=rows.place), rest
+
+
+def _finder(rows: Rows, before: Sequence[Rows], pool: Sequence[Condition], context: Context) -> Rows | None:
+    """The input that is joined with another one: the only one that its key needs, or the first of all."""
+    if not before or isinstance(before[0].table, Stream) or rows.as_of is not None:
+        return before[0] if before else None
+    tables = (one for one in before if one.as_of is None and not isinstance(one.table, GlobalTable))
+    return next((one for one in tables if _closeness(one, rows, pool, context) == 3), before[0])
 
 
 def inner_join(
