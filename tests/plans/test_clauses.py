@@ -11,8 +11,19 @@ from tablestream.planner.lower import lower
 from tablestream.planner.physical_plan import Output, PlanOptions
 from tablestream.topology.clauses import Clause, Clauses, made_for
 from tablestream.topology.nodes import Node
-from tests.plans.tables import filtered, foreign_key_join, grouped, key_join, one_to_many, source, topped
+from tests.plans.tables import (
+    filtered,
+    foreign_key_join,
+    grouped,
+    key_join,
+    many_to_many,
+    one_to_many,
+    points,
+    source,
+    topped,
+)
 from tests.plans.test_explain import _types
+from tests.simulation.recipes import WithName
 
 QUERY = Clauses("q.py:3", (Clause("1:1", "FROM a"), Clause("2:1", "JOIN b"), Clause("3:1", "WHERE x")))
 A, B = source("a"), source("b")
@@ -52,6 +63,14 @@ def test_a_clause_says_what_it_became_and_what_a_change_costs(kind: str) -> None
     assert others[2].startswith("remembers ")
     on = ", ".join(one.text for one in getattr(node, "on", ()))
     assert others[3:-2] == [one.format(on=on) for one in costs]
+
+
+def test_a_product_has_nothing_in_common() -> None:
+    everywhere = WithName("true", points(0))
+    with made_for((QUERY, 1)):
+        found = lines(many_to_many(A, B, everywhere, everywhere))
+    assert "a change of a costs all rows of b" in found
+    assert "a change of b costs all rows of a" in found
 
 
 def test_the_rows_of_a_clause_are_called_by_its_place_and_views_remember_nothing() -> None:

@@ -206,6 +206,24 @@ MANY_TO_MANY: Queries = {
         "SELECT p.id, b.id AS other FROM people p LEFT JOIN people b ON b.id = p.boss AND b.age > 20",
     ),
 }
+PRODUCTS: Queries = {
+    "cross": "SELECT p.id, c.city FROM people p CROSS JOIN cities c",
+    "comma": "SELECT p.id, p.age, w.wage FROM people p, wages w WHERE p.age > w.wage * 15",
+    "range": "SELECT p.id, n.note FROM people p JOIN notes n ON p.id BETWEEN n.stars AND n.stars + 1",
+    "left": "SELECT p.id, w.id AS w, w.wage FROM people p LEFT JOIN wages w ON p.boss < w.id",
+    "left without condition": "SELECT p.id, w.wage FROM people p LEFT JOIN wages w ON true",
+    "right": "SELECT p.id, w.id AS w FROM people p RIGHT JOIN wages w ON p.boss > w.id + 1",
+    "full": "SELECT p.id, p.age, w.id AS w, w.wage FROM people p FULL JOIN wages w ON p.boss + 1 < w.id",
+    "three": "SELECT count(*) AS n, sum(w.wage) AS s FROM people p, cities c, wages w WHERE c.size < w.wage",
+    "with itself": "SELECT a.id, b.id AS other FROM wages a, wages b WHERE a.wage < b.wage",
+    "exists": "SELECT id FROM people p WHERE EXISTS (SELECT 1 FROM wages w WHERE w.id > p.boss)",
+    "not exists": "SELECT id FROM people p WHERE NOT EXISTS (SELECT 1 FROM wages w WHERE w.id > p.boss + 1)",
+    "semi": (
+        "SELECT p.id FROM people p LEFT SEMI JOIN wages w ON w.wage > p.boss",
+        "SELECT p.id FROM people p SEMI JOIN wages w ON w.wage > p.boss",
+    ),
+}
+
 SUBQUERIES: Queries = {
     "exists": "SELECT id FROM people p WHERE EXISTS (SELECT 1 FROM notes n WHERE n.who = p.id AND stars > 1)",
     "not exists": "SELECT id FROM people p WHERE NOT EXISTS (SELECT * FROM notes n WHERE n.who = p.id)",
@@ -494,6 +512,11 @@ def test_groups(spark: SparkSession, queries: Queries) -> None:
 @pytest.mark.parametrize("queries", quick_first(parts(MANY_TO_MANY, 5)))
 def test_joins_on_other_columns(spark: SparkSession, queries: Queries) -> None:
     check(spark, queries, changes(4))
+
+
+@pytest.mark.parametrize("queries", quick_first(parts(PRODUCTS, 6)))
+def test_joins_that_compare_nothing_for_equality(spark: SparkSession, queries: Queries) -> None:
+    check(spark, queries, changes(10))
 
 
 @pytest.mark.parametrize("queries", quick_first(parts(SUBQUERIES)))

@@ -24,13 +24,6 @@ REFUSED = {
         (3, 30, "LIMIT", "LIMIT without ORDER BY"),
     ],
     "SELECT id FROM people WHERE paid > current_timestamp()": [(1, 29, "WHERE", "")],
-    "SELECT * FROM people p, cities c": [(1, 25, "FROM", "No equality connects c with p.")],
-    "SELECT p.id FROM people p JOIN notes n ON p.age > n.stars": [
-        (1, 32, "FROM", "No equality connects n with p.")
-    ],
-    "SELECT p.id FROM people p LEFT JOIN notes n ON p.age > n.stars": [
-        (1, 48, "ON", "no equality between its two sides")
-    ],
     "SELECT * FROM people p JOIN cities c ON p.city = c.city": [
         (1, 1, "SELECT", "Two columns of the result are called city.")
     ],
@@ -139,7 +132,6 @@ REFUSED = {
     "SELECT p.id FROM people p JOIN wages USING (boss)": [
         (1, 45, "USING", "There is no column boss on one side.")
     ],
-    "SELECT p.id FROM people p LEFT JOIN wages w": [(1, 37, "ON", "no equality between its two sides")],
     "WITH a AS (SELECT id FROM nope) SELECT a.id FROM a JOIN a b ON a.id = b.id": [
         (1, 27, "FROM", "There is no table nope.")
     ],

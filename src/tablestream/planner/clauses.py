@@ -92,8 +92,8 @@ class _Made:
         left, right = (f"a change of {self._name(one)}" for one in (node.parents[0], node.parents[-1]))
         own, other = self._name(node.parents[0]), self._name(node.parents[-1])
         if isinstance(node, ManyToMany):
-            yield left, f"all rows of {other} with the same {_texts(node.right_on)}"
-            yield right, f"all rows of {own} with the same {_texts(node.on)}"
+            yield left, f"all rows of {other}{_with_the_same(node.right_on)}"
+            yield right, f"all rows of {own}{_with_the_same(node.on)}"
         elif isinstance(node, OneToMany):
             yield left, f"all rows of {other} with its key as {_texts(node.on)}"
             yield right, "one lookup"
@@ -124,6 +124,12 @@ class _Made:
 def _called(node: Node) -> str:
     kind = KeyJoin if isinstance(node, ForeignKeyJoin) and node.on_key else type(node)
     return _CALLED.get(kind, kind.__name__)
+
+
+def _with_the_same(expressions: Sequence[Expression]) -> str:
+    """What rows have in common; in a product it is nothing."""
+    is_product = all(one.text == "true" for one in expressions)
+    return "" if is_product else f" with the same {_texts(expressions)}"
 
 
 def _texts(expressions: Iterable[Expression]) -> str:

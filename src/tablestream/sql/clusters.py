@@ -74,25 +74,12 @@ def inner_join(
 ) -> Rows:
     """An inner join; conditions that do not find rows filter them afterwards."""
     joined = Joined(context, left, right, tuple(equal))
-    if not equal and not is_one_row(left) and not is_one_row(right):
-        raise _unconnected(left, right, context)
     used = {id(one.node) for one in joined.found_by()}
     with context.reasons.placed(right.place, "JOIN"):
         rows = join(joined, "inner")
     for node in [*others, *(one.node for one in equal if id(one.node) not in used)]:
         rows = filtered(rows, node, clause, context)
     return rows
-
-
-def _unconnected(left: Rows, right: Rows, context: Context) -> Exception:
-    names = " and ".join(sorted({one.source for one in right.visible} or {right.table.name}))
-    others = ", ".join(sorted({one.source for one in left.visible} or {left.table.name}))
-    return context.reasons.at(
-        max(left.place, right.place),
-        "FROM",
-        f"No equality connects {names} with {others}.",
-        "Add one to ON or WHERE, such as a.key = b.key: a product of tables is not maintained.",
-    )
 
 
 def equalities(

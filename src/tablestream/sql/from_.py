@@ -10,12 +10,15 @@ from sqlglot import exp
 from tablestream.sql.as_of import of_asof_join, of_version, with_waits
 from tablestream.sql.conditions import SUBQUERIES, Input
 from tablestream.sql.context import Context
+from tablestream.sql.handles import with_values
 from tablestream.sql.joining import joined
 from tablestream.sql.parse import beginning, more_parts, span
 from tablestream.sql.refusals import PartRefusedError
 from tablestream.sql.rows import Rows, unique
 from tablestream.sql.scope import conjuncts, filtered
 from tablestream.sql.time_windows import table_function
+from tablestream.streams import Stream
+from tablestream.tables import GlobalTable
 
 
 def from_rows(select: exp.Select, context: Context) -> tuple[Rows, list[exp.Expr]]:
@@ -47,6 +50,8 @@ def _inputs(select: exp.Select, context: Context) -> list[Input]:
             "Use flat_map of the table in Python, and query its result.",
         )
     found = _told_apart(found, context)
+    if len(found) > 1:
+        found = [replace(one, rows=_narrowed(one.rows)) for one in found]
     waiting = with_waits([one.rows for one in found], select, context)
     found = [replace(one, rows=rows) for one, rows in zip(found, waiting, strict=True)]
     _check_versions(found, context)
@@ -329,3 +334,11 @@ def _pruned(rows: Rows, used: set[str] | None) -> Rows:
     if used is None:
         return rows
     return replace(rows, visible=tuple(one for one in rows.visible if one.name.lower() in used))
+
+
+def _narrowed(rows: Rows) -> Rows:
+    """The rows without the columns that the query does not name: a join remembers all that it gets."""
+    table, seen = rows.table, {one.column for one in rows.visible}
+    if isinstance(table, Stream | GlobalTable) or rows.as_of is not None:
+        return rows
+    return replace(rows, table=with_values(table, {one: one for one in table.columns if one in seen}))

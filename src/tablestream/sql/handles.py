@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -64,18 +64,19 @@ def with_key_names(handle: Handle, names: Sequence[str]) -> Handle:
     return type(handle)(select, session_of(handle))
 
 
-def renamed_value(handle: Handle, names: Sequence[str]) -> Handle:
-    """The same table whose value columns have other names, in their order."""
+def with_values(handle: Handle, names: Mapping[str, str]) -> Handle:
+    """The same table with some of its value columns, each under another name or its own."""
     node = node_of(handle)
-    value = tuple(replace(one, name=name) for one, name in zip(node.value, names, strict=True))
-    columns = tuple(Named(made.name, _same(one.name)) for one, made in zip(node.value, value, strict=True))
+    kept = [one for one in node.value if one.name in names]
+    if all(names.get(one.name) == one.name for one in node.value):
+        return handle
     select = Select(
-        name=f"{handle.name}_select",
+        name=handle.name,
         where=user_line(),
         key=node.key,
-        value=value,
+        value=tuple(replace(one, name=names[one.name]) for one in kept),
         parent=node,
-        columns=columns,
+        columns=tuple(Named(names[one.name], _same(one.name)) for one in kept),
     )
     return type(handle)(select, session_of(handle))
 

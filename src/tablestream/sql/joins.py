@@ -5,7 +5,7 @@ the equalities have                    becomes                                  
 =====================================  =======================================================  ==================
 the whole key of the right side        ``left.join(right, on=...)``; on both keys, a key join   the left key
 the whole key of the left side         the same from the right side; LEFT: ``one_to_many``      right; both keys
-anything else                          ``left.join(right, on=..., right_on=...)``               both keys
+anything else, or there are none       ``left.join(right, on=..., right_on=...)``               both keys
 =====================================  =======================================================  ==================
 """
 
@@ -28,7 +28,7 @@ from tablestream.spark.row import LEFT, RIGHT, Row, side_column
 from tablestream.sql.as_of import as_of_options
 from tablestream.sql.context import Context
 from tablestream.sql.handles import never_null, with_key_names
-from tablestream.sql.parse import beginning, unwrapped
+from tablestream.sql.parse import unwrapped
 from tablestream.sql.rows import Rows, Visible, unique
 from tablestream.sql.scope import Scope
 from tablestream.streams import Stream
@@ -327,19 +327,9 @@ def _outer(joined: Joined, pointers: _Pointers, backward: _Pointers) -> Rows:
 
 
 def _many_to_many(joined: Joined, how: How) -> Rows:
-    """A join on other equalities, keyed by both keys."""
-    context = joined.context
-    if not joined.equalities:
-        raise context.reasons.at(
-            beginning(joined.others[0]) if joined.others else joined.right.place,
-            "ON",
-            "The join has no equality between its two sides.",
-            "Add one, as in ON a.day = b.day AND a.at < b.at: rows are found by it.",
-        )
+    """A join on other equalities, or a product, keyed by both keys."""
     if not isinstance(joined.left.table, Table) or isinstance(joined.left.table, GlobalTable):
-        raise context.refuse(
-            joined.equalities[0].node,
-            "ON",
+        raise joined.refused(
             "A global table can only be joined by its whole key.",
             "Compare each column of its key for equality.",
         )

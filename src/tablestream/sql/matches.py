@@ -159,8 +159,8 @@ def matching(rows: Rows, found: Related, scope: Scope, context: Context, how: st
 
     texts = [f"({spliced(one, context.text, both)})" for one in found.others]
     options: dict[str, Any] = {
-        "on": scope.sqls(theirs for theirs, _ in found.pairs),
-        "right_on": found.scope.sqls(mine for _, mine in found.pairs),
+        "on": scope.sqls(theirs for theirs, _ in found.pairs) or ["true"],
+        "right_on": found.scope.sqls(mine for _, mine in found.pairs) or ["true"],
         "how": how,
     }
     if texts:
@@ -188,13 +188,6 @@ def semi_join(
         else:
             others.append(one)
     found = Related(right, replace(inner, rows=right), tuple(pairs), tuple(others))
-    if others and not pairs:
-        raise context.refuse(
-            others[0],
-            "ON",
-            "No equality compares the two sides.",
-            "Add one, as in ON a.day = b.day AND a.at < b.at: rows are found by it.",
-        )
     if others:
         return matching(left, found, outer, context, f"left_{how}")
     rows, there = mark(found, left, outer)

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from tablestream.connectors.sink import quoted
 from tablestream.sql.context import Context, Result
-from tablestream.sql.handles import Handle, renamed_value, with_key_names
+from tablestream.sql.handles import Handle, with_key_names, with_values
 from tablestream.sql.parse import beginning
 from tablestream.sql.rows import Rows, unique
 from tablestream.sql.scope import Scope
@@ -168,4 +168,4 @@ def _with_values(table: Handle, keys: Sequence[str], values: Sequence[tuple[Item
 def _given_back(table: Handle, keys: Sequence[str], names: dict[str, str]) -> Handle:
     """The table with the names of its key, and then of those values that had been lent others."""
     table = with_key_names(table, keys)
-    return renamed_value(table, [names.get(one, one) for one in table.columns[len(keys) :]])
+    return with_values(table, {one: names.get(one, one) for one in table.columns[len(keys) :]})

@@ -289,11 +289,4 @@ def _matched(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Rows
     found = _related(_some_row(_select_of(exists.this, context)), scope, context)
     if not found.others:
         return None
-    if not found.pairs:
-        raise context.refuse(
-            node,
-            "EXISTS",
-            "No equality compares the subquery with the query around it.",
-            "Add one to its WHERE.",
-        )
     return matching(rows, found, scope, context, "left_anti" if is_negated else "left_semi")
