@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
+import tablestream as ts
 from tests.marks import quick_first
-from tests.sql.world import changes, check
+from tests.sql.world import World, changes, check
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -206,6 +207,34 @@ MANY_TO_MANY: Queries = {
         "SELECT p.id, b.id AS other FROM people p LEFT JOIN people b ON b.id = p.boss AND b.age > 20",
     ),
 }
+STAR_JOINS: Queries = {
+    "three": """
+        SELECT p.id, p.age, w.wage, c.country, n.stars, n.who FROM people p LEFT JOIN wages w ON p.boss = w.id
+        LEFT JOIN cities c ON c.city = p.city LEFT JOIN notes n ON lower(substr(p.city, 2, 1)) = n.note
+        """,
+    "inner": """
+        SELECT v.who, v.day, p.age, c.size FROM visits v JOIN people p ON v.who = p.id JOIN cities c ON v.place = c.city
+        """,
+    "one table twice": """
+        SELECT p.id, b.age AS a, b.city, g.age AS c, g.city AS d
+        FROM people p LEFT JOIN people b ON b.id = p.boss LEFT JOIN people g ON g.id = p.id - 1
+        """,
+    "then a further one": """
+        SELECT p.id, w.wage, c.size, u.wage AS other FROM people p LEFT JOIN wages w ON p.boss = w.id
+        LEFT JOIN cities c ON c.city = p.city LEFT JOIN wages u ON u.id = c.size
+        """,
+    "conditions": """
+        SELECT p.id, w.wage, c.country, u.wage AS other FROM people p
+        LEFT JOIN wages w ON p.boss = w.id AND p.age > 20 AND w.wage > 1
+        LEFT JOIN cities c ON c.city = p.city AND c.size < p.age LEFT JOIN wages u ON p.age / 10 - 1 = u.id
+        WHERE w.wage IS NULL OR c.size > 1
+        """,
+    "grouped": """
+        SELECT c.country, count(*) AS n, sum(w.wage) AS s FROM people p JOIN cities c ON p.city = c.city
+        JOIN wages w ON p.boss = w.id GROUP BY c.country
+        """,
+}
+
 PRODUCTS: Queries = {
     "cross": "SELECT p.id, c.city FROM people p CROSS JOIN cities c",
     "comma": "SELECT p.id, p.age, w.wage FROM people p, wages w WHERE p.age > w.wage * 15",
@@ -512,6 +541,27 @@ def test_groups(spark: SparkSession, queries: Queries) -> None:
 @pytest.mark.parametrize("queries", quick_first(parts(MANY_TO_MANY, 5)))
 def test_joins_on_other_columns(spark: SparkSession, queries: Queries) -> None:
     check(spark, queries, changes(4))
+
+
+@pytest.mark.parametrize("queries", quick_first(parts(STAR_JOINS, 6)))
+def test_several_lookups_for_the_same_rows(spark: SparkSession, queries: Queries) -> None:
+    check(spark, queries, changes(11))
+
+
+def test_lookups_for_the_same_rows_take_three_rounds_and_a_chain_two_for_each(spark: SparkSession) -> None:
+    tables = World(spark).tables()
+    rounds = {
+        name: ts.plan_text(ts.sql(query, **tables).to(ts.to_memory("rounds"))).split()[1]  # type: ignore[arg-type]
+        for name, query in STAR_JOINS.items()
+    }
+    assert rounds == {
+        "three": "3",
+        "inner": "3",
+        "one table twice": "4",
+        "then a further one": "5",
+        "conditions": "5",
+        "grouped": "5",
+    }
 
 
 @pytest.mark.parametrize("queries", quick_first(parts(PRODUCTS, 6)))

@@ -8,7 +8,7 @@ there are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from tablestream.arguments.place import Place
@@ -16,6 +16,7 @@ from tablestream.errors import ArgumentError
 from tablestream.handles.joining import Joining, On, SelectFunction, Suffixes
 from tablestream.spark.columns import SparkExpression, quoted
 from tablestream.spark.row import plain
+from tablestream.topology.clauses import Written, clause_now
 from tablestream.topology.graph import shown_name
 from tablestream.topology.nodes import (
     Expression,
@@ -42,6 +43,7 @@ class Lookup:
     how: Literal["inner", "left"] = "inner"
     select: SelectFunction | None = None
     suffixes: Suffixes = None
+    clause: Written | None = field(default_factory=clause_now, kw_only=True, repr=False)
 
 
 def lookup(

@@ -23,6 +23,7 @@ from sqlglot import exp
 from tablestream.connectors.sink import quoted
 from tablestream.handles.joining import KEY
 from tablestream.handles.relation import ALL_ROWS
+from tablestream.handles.star import Lookup
 from tablestream.handles.unions import key_text
 from tablestream.spark.row import LEFT, RIGHT, Row, side_column
 from tablestream.sql.as_of import as_of_options
@@ -30,7 +31,8 @@ from tablestream.sql.context import Context
 from tablestream.sql.handles import never_null, with_key_names
 from tablestream.sql.parse import unwrapped
 from tablestream.sql.rows import Rows, Visible, unique
-from tablestream.sql.scope import Scope
+from tablestream.sql.scope import Scope, own_columns
+from tablestream.sql.stars import look_up
 from tablestream.streams import Stream
 from tablestream.tables import GlobalTable, Table
 
@@ -130,6 +132,14 @@ class Joined:
             return plain or ["true"]
         guarded = " AND ".join(f"({scope.sql(one)})" for one in self.guards)
         return [f"CASE WHEN {guarded} THEN {one} END" for one in texts or ["true"]]
+
+    def needed(self, equalities: Iterable[Equality]) -> list[str]:
+        """The left columns that equalities need, in their order."""
+        nodes = [*(one.left for one in equalities), *self.guards]
+        found = (
+            self.left.find([part.name for part in one.parts]) for node in nodes for one in own_columns(node)
+        )
+        return list(dict.fromkeys(one[0].column for one in found if one is not None))
 
     def both_sql(self, nodes: Sequence[exp.Expr]) -> str:
         """Conditions over the two rows that functions of a join get."""
@@ -267,11 +277,16 @@ def _to_key(joined: Joined, pointers: dict[str, Equality], how: How) -> Rows:
     same = _same_columns(joined, pointers) if how == "inner" else {}
     mask = joined.both_sql(joined.others) if how == "left" and joined.others else ""
     select = names.without(same).select(mask)
-    options: dict[str, Any] = {"on": joined.on(pointers.values()), "how": how, "select": select}
-    options |= as_of_options(joined.left, joined.right, joined.context)
-    table = joined.left.table.join(joined.right.table, **options)  # type: ignore[arg-type]
+    on = joined.on(pointers.values())
+    options = as_of_options(joined.left, joined.right, joined.context)
+    star = None
+    if options or isinstance(joined.left.table, Stream):
+        table: Any = joined.left.table.join(joined.right.table, on=on, how=how, select=select, **options)  # type: ignore[arg-type]
+    else:
+        found = Lookup(joined.right.table, on, how, select)  # type: ignore[arg-type]
+        table, star = look_up(joined.left, found, joined.needed(pointers.values()))
     renamed = {**names.right, **same}
-    return Rows(table, (*joined.left.renamed(names.left), *joined.right.renamed(renamed)))
+    return Rows(table, (*joined.left.renamed(names.left), *joined.right.renamed(renamed)), star=star)
 
 
 def _same_columns(joined: Joined, pointers: dict[str, Equality]) -> dict[str, str]:

@@ -83,12 +83,15 @@ class Rows:
         Where the input begins in the text.
     as_of
         The versions in which an input of FROM is read; None: as it is now.
+    star
+        The `stars.Star` that made the table, if one did.
     """
 
     table: Table | Stream
     visible: tuple[Visible, ...]
     place: int = 0
     as_of: AsOf | None = None
+    star: Any = None
 
     @classmethod
     def of(cls, table: Table | Stream, source: str, names: Sequence[str], shown: Sequence[str]) -> Rows:
