@@ -101,9 +101,6 @@ REFUSED = {
     "SELECT p.id FROM people p LEFT JOIN (notes n JOIN wages w ON n.who = w.id AND n.who = p.id) ON p.id = n.who": [
         (1, 87, "ON", "There is no column p.id.")
     ],
-    "SELECT p.id FROM people p LEFT SEMI JOIN notes n ON p.age > n.stars": [
-        (1, 53, "ON", "No equality compares the two sides.")
-    ],
     "SELECT count(DISTINCT age) OVER (PARTITION BY city) AS n FROM people": [
         (1, 8, "OVER", "The window function count is not maintained in this form.")
     ],
@@ -173,7 +170,8 @@ def test_a_query_and_methods_make_the_same_plan(tables: dict[str, ts.Table]) -> 
     """
     by_query = ts.sql(query, **tables)
     notes, people, cities = (tables[name] for name in ("notes", "people", "cities"))
-    joined = notes.join(people, on="who", how="left", select=lambda n, p: [n.who, n.stars, p.age])
+    ages = people.select("age", name="people")  # a query's joins take only the columns that it names
+    joined = notes.join(ages, on="who", how="left", select=lambda n, p: [n.who, n.stars, p.age])
     by_methods = joined.join(
         cities.filter("size >= 2"), on="note", select=lambda j, c: [j.who, j.stars, j.age, c.country]
     ).select("stars * age AS worth", "country")
