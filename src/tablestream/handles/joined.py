@@ -17,7 +17,6 @@ from tablestream.handles.matching import MATCHED, Condition, JoinHow, Matching, 
 from tablestream.handles.rekeying import Rekeyed
 from tablestream.handles.star import Lookup, check_lookups, star_join
 from tablestream.spark.given_columns import ColumnLike
-from tablestream.topology.clauses import made_for
 from tablestream.topology.nodes import How, OneToMany
 
 if TYPE_CHECKING:
@@ -251,8 +250,7 @@ class Joined(Rekeyed):
             joining = Joining(node, right, self._spark, Place(step, where))
             pointing = Joining(self._node, right, self._spark, at).pointing(one.on)
             copied = self._is_copied(one.table)
-            with made_for(one.clause):
-                node = star_join(self._node, joining, pointing, how, one, copied=copied)
+            node = star_join(self._node, joining, pointing, how, one, copied=copied)
         return self._table(node)
 
     def one_to_many(

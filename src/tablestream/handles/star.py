@@ -16,7 +16,7 @@ from tablestream.errors import ArgumentError
 from tablestream.handles.joining import Joining, On, SelectFunction, Suffixes
 from tablestream.spark.columns import SparkExpression, quoted
 from tablestream.spark.row import plain
-from tablestream.topology.clauses import Written, clause_now
+from tablestream.topology.clauses import Written, clause_now, made_for
 from tablestream.topology.graph import shown_name
 from tablestream.topology.nodes import (
     Expression,
@@ -43,7 +43,7 @@ class Lookup:
     how: Literal["inner", "left"] = "inner"
     select: SelectFunction | None = None
     suffixes: Suffixes = None
-    clause: Written | None = field(default_factory=clause_now, kw_only=True, repr=False)
+    _clause: Written | None = field(default_factory=clause_now, init=False, repr=False)
 
 
 def lookup(
@@ -122,18 +122,19 @@ def star_join(
     value, columns, gone = joining.value(
         lookup.select, lookup.suffixes, joining.key_columns(so_far.key, same=False)
     )
-    return KeyJoin(
-        name=joining.at.operator,
-        where=joining.at.where,
-        key=so_far.key,
-        value=value,
-        left=so_far,
-        right=_looked_up(center, joining, pointing, copied=copied),
-        how=how,
-        select=columns,
-        delete_when=gone,
-        own_times=True,
-    )
+    with made_for(lookup._clause):  # noqa: SLF001 - a lookup is of this module
+        return KeyJoin(
+            name=joining.at.operator,
+            where=joining.at.where,
+            key=so_far.key,
+            value=value,
+            left=so_far,
+            right=_looked_up(center, joining, pointing, copied=copied),
+            how=how,
+            select=columns,
+            delete_when=gone,
+            own_times=True,
+        )
 
 
 def _looked_up(
