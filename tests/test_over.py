@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -54,6 +55,42 @@ def test_frames_by_rows_and_groups_of_all_rows_end_as_in_duckdb(orders: ts.Table
     assert_as_sql({"share": (share, sql)}, "a", seed=6)
 
 
+FRAMES = """
+SELECT id, city, n, sum(id) OVER near, last_value(n) OVER near, nth_value(id, 2) OVER near, min(n) OVER near,
+percent_rank() OVER near, cume_dist() OVER near, ntile(2) OVER (rows), lag(n IGNORE NULLS) OVER (rows) FROM a
+WINDOW near AS (PARTITION BY city ORDER BY id RANGE BETWEEN 2 PRECEDING AND 1 FOLLOWING),
+rows AS (PARTITION BY city ORDER BY id)
+"""
+
+
+def test_frames_end_as_in_duckdb(orders: ts.Table) -> None:
+    made = orders.group_by("city").over(
+        "id", between=(-2, 1), total=tf.sum("id"), last=tf.last_value("n"), second=tf.nth_value("id", 2),
+        least=tf.min("n"), share=tf.percent_rank(), upto=tf.cume_dist(), part=tf.ntile(2),
+        known=tf.lag("n", ignore_nulls=True),
+    )  # fmt: skip
+    assert_as_sql({"near": (made, FRAMES)}, "a", seed=7)
+
+
+def test_a_frame_is_given_in_the_unit_of_its_order(spark: SparkSession) -> None:
+    columns = "id int, day date, at timestamp, share double, price decimal(8,2)"
+    rows = ts.table(ts.testing.frame(spark, columns), "id", name="r").group_by()
+    day, half = timedelta(days=1), timedelta(hours=12)
+    fits: dict[str, Any] = {"day": (-day, 0), "at": (None, -half), "share": (-0.5, 1), "id": (0, 2)}
+    for order, between in fits.items():
+        rows.over(order, between=between, n=tf.count())
+    refused_ones: list[tuple[Any, Any, Any]] = [
+        ("day", (-half, 0), "range"), ("day", (-1, 0), "range"), ("at", (-1, 0), "range"), ("price", (-1, 0), "range"),
+        ("id", (-0.5, 0), "range"), ("id", (2, 1), "rows"), ("id", (0.5, None), "rows"), ("id", (0,), "rows"),
+        ("id", 3, "rows"), ("id", (-(1 << 63), 0), "range"), ("share", (float("nan"), 0), "range"),
+        (None, (-1, 0), "range"),
+    ]  # fmt: skip
+    for order, between, frame in refused_ones:
+        with pytest.raises(ArgumentError, match="between=") as error:
+            rows.over(order, between=between, frame=frame, n=tf.count(), name="w")
+        assert error.value.operator == "w", (order, between)
+
+
 def test_final_output_computes_a_partition_once(orders: ts.Table, capsys: pytest.CaptureFixture[str]) -> None:
     made = orders.group_by("city").over("n", rank=tf.rank(), total=tf.sum("id"))
     sql = """
@@ -86,4 +123,7 @@ def test_what_is_no_window_function(orders: ts.Table) -> None:
     refused(
         lambda: of_city.over("n", x=tf.lag("n", 1, "city"), name="w"), ArgumentError, "default", operator="w"
     )
+    refused(lambda: tf.lag("n", -1), ArgumentError, "-1")
+    refused(lambda: tf.ntile(0), ArgumentError, "n=0")
+    refused(lambda: tf.nth_value("n", 0), ArgumentError, "n=0")
     refused(lambda: tf.lag("n", 1.5), ArgumentError, "1.5")  # type: ignore[arg-type]

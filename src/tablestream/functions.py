@@ -415,13 +415,17 @@ class WindowFunction:
     column
         What it is of: a Column or a string. None: rows.
     offset, default
-        How many rows before or after, and the value where there is none; a Column, or None: null.
+        How many rows before or after, and the value where there is none; a Column, or None: null. Of ``nth_value``
+        the number of the row, of ``ntile`` the number of parts.
+    ignore_nulls
+        Whether rows in which the column is null are passed over.
     """
 
     name: str
     column: Column | str | None = None
     offset: int = 1
     default: Column | str | None = None
+    ignore_nulls: bool = False
 
 
 def row_number() -> WindowFunction:
@@ -457,7 +461,47 @@ def dense_rank() -> WindowFunction:
     return WindowFunction("dense_rank")
 
 
-def lag(column: str | Column, offset: int = 1, default: str | Column | None = None) -> WindowFunction:
+def percent_rank() -> WindowFunction:
+    """The share of the other rows of the partition that are before the row and its peers: ``double``.
+
+    Examples
+    --------
+    >>> percent_rank().name
+    'percent_rank'
+    """
+    return WindowFunction("percent_rank")
+
+
+def cume_dist() -> WindowFunction:
+    """The share of the rows of the partition up to the row's last peer: ``double``.
+
+    Examples
+    --------
+    >>> cume_dist().name
+    'cume_dist'
+    """
+    return WindowFunction("cume_dist")
+
+
+def ntile(n: int) -> WindowFunction:
+    """The number of the row's part, of `n` parts of a partition; the first ones may have a row more: ``int``.
+
+    Raises
+    ------
+    ArgumentError
+        `n` is no whole number, or less than 1.
+
+    Examples
+    --------
+    >>> ntile(4).offset
+    4
+    """
+    return WindowFunction("ntile", offset=_checked_offset("ntile", "n", n, least=1))
+
+
+def lag(
+    column: str | Column, offset: int = 1, default: str | Column | None = None, *, ignore_nulls: bool = False
+) -> WindowFunction:
     """The value of a column in the row so many rows before.
 
     Parameters
@@ -468,6 +512,8 @@ def lag(column: str | Column, offset: int = 1, default: str | Column | None = No
         How many rows before.
     default
         The value where there is no such row, over this row; a string is a column or SQL. Default: null.
+    ignore_nulls
+        Whether rows in which the column is null are passed over.
 
     Raises
     ------
@@ -479,52 +525,75 @@ def lag(column: str | Column, offset: int = 1, default: str | Column | None = No
     >>> lag("price", 2, "0").offset
     2
     """
-    return WindowFunction("lag", _column(column), _checked_offset("lag", offset), default)
+    return _of_another("lag", column, offset, default, ignore_nulls)
 
 
-def lead(column: str | Column, offset: int = 1, default: str | Column | None = None) -> WindowFunction:
+def lead(
+    column: str | Column, offset: int = 1, default: str | Column | None = None, *, ignore_nulls: bool = False
+) -> WindowFunction:
     """The value of a column in the row so many rows after; see `lag`.
-
-    Parameters
-    ----------
-    column, offset, default
-        As in `lag`.
 
     Examples
     --------
     >>> lead("price").name
     'lead'
     """
-    return WindowFunction("lead", _column(column), _checked_offset("lead", offset), default)
+    return _of_another("lead", column, offset, default, ignore_nulls)
 
 
-def first_value(column: str | Column) -> WindowFunction:
-    """The value of a column in the first row of the frame; it may be null.
+def first_value(column: str | Column, *, ignore_nulls: bool = False) -> WindowFunction:
+    """The value of a column in the first row of the frame; it may be null unless nulls are passed over.
 
     Examples
     --------
     >>> first_value("price").column
     'price'
     """
-    return WindowFunction("first_value", _column(column))
+    return _of_another("first_value", column, 1, None, ignore_nulls)
 
 
-def last_value(column: str | Column) -> WindowFunction:
-    """The value of a column in the last row of the frame, which is the row's last peer or the row itself.
+def last_value(column: str | Column, *, ignore_nulls: bool = False) -> WindowFunction:
+    """The value of a column in the last row of the frame; see `first_value`.
 
     Examples
     --------
     >>> last_value("price").column
     'price'
     """
-    return WindowFunction("last_value", _column(column))
+    return _of_another("last_value", column, 1, None, ignore_nulls)
 
 
-def _checked_offset(function: str, offset: Any) -> int:
+def nth_value(column: str | Column, n: int, *, ignore_nulls: bool = False) -> WindowFunction:
+    """The value of a column in the `n`-th row of the frame, from 1; null if it has fewer. See `first_value`.
+
+    Raises
+    ------
+    ArgumentError
+        `n` is no whole number, or less than 1.
+
+    Examples
+    --------
+    >>> nth_value("price", 2).offset
+    2
+    """
+    _checked_offset("nth_value", "n", n, least=1)
+    return _of_another("nth_value", column, n, None, ignore_nulls)
+
+
+def _of_another(
+    name: str, column: str | Column, offset: Any, default: str | Column | None, ignore_nulls: Any
+) -> WindowFunction:
+    """A function that is a column of another row."""
+    number, skips = _checked_offset(name, "offset", offset), flag(ignore_nulls, "ignore_nulls")
+    return WindowFunction(name, _column(column), number, default, skips)
+
+
+def _checked_offset(function: str, argument: str, given: Any, least: int = 0) -> int:
     """Return a number of rows; refuse what is none."""
-    number = whole(offset)
-    if number is None:
+    number = whole(given)
+    if number is None or number < least:
         raise ArgumentError(
-            f"{function}(offset={offset!r}) is not a number of rows.", hint="Give a whole number, such as 1."
+            f"{function}({argument}={given!r}) is not a number of rows.",
+            hint="Give a whole number, such as 1.",
         )
     return number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Never
 
 from pyspark.sql import types as T
@@ -201,6 +202,7 @@ class GroupedTable(Windowed["Table"]):
         *unnamed: Never,
         descending: bool | Sequence[bool] = False,
         frame: Literal["range", "rows"] = "range",
+        between: tuple[float | timedelta | None, float | timedelta | None] = (None, 0),
         name: str | None = None,
         **columns: WindowFunction | AggregateFunction,
     ) -> Table:
@@ -214,14 +216,17 @@ class GroupedTable(Windowed["Table"]):
             None: all rows are peers.
         descending
             Whether the greatest comes first; or this of each column of `order_by`.
-        frame
-            What aggregates, ``first_value`` and ``last_value`` see: the rows from the first one to the row's last peer
-            (``range``, SQL's default), or to the row itself (``rows``).
+        frame, between
+            What aggregates, ``first_value``, ``last_value`` and ``nth_value`` see: the rows from a begin to an end. By
+            ``rows`` these are numbers of rows, negative before the row: ``(-2, 0)`` are two rows and the row itself. By
+            ``range`` they are differences of the last column of `order_by`, a ``timedelta`` of a date or a timestamp; 0
+            are the row's peers. None: the first, and the last, row of the group.
         name
             The result's name; default ``<table>_over``.
         **columns
-            The functions by the names of their columns: ``row_number``, ``rank``, ``dense_rank``, ``lag``, ``lead``,
-            ``first_value``, ``last_value`` or one of the aggregates above, of `tablestream.functions`.
+            The functions by the names of their columns: ``row_number``, ``rank``, ``dense_rank``, ``percent_rank``,
+            ``cume_dist``, ``ntile``, ``lag``, ``lead``, ``first_value``, ``last_value``, ``nth_value``, ``sum``,
+            ``count``, ``avg``, ``min`` or ``max`` of `tablestream.functions`.
 
         Returns
         -------
@@ -231,11 +236,11 @@ class GroupedTable(Windowed["Table"]):
         Raises
         ------
         ArgumentError
-            No column is given, or one is no window function; or `descending` or a default does not fit.
+            No column is given, or one is no window function; or `descending`, `between` or a default does not fit.
         ColumnCollisionError
             A column has the name of another one.
         UnsupportedTypeError
-            A type has no order, or cannot be added up: cast decimals for ``sum`` and ``avg``.
+            A type has no order, or cannot be added up.
 
         Notes
         -----
@@ -261,7 +266,7 @@ class GroupedTable(Windowed["Table"]):
             raise at.error(
                 ArgumentError, "over() needs the name of each function.", "Write over('at', n=row_number())."
             )
-        return self._over(columns, order_by, descending, frame, at)
+        return self._over(columns, order_by, descending, frame, between, at)
 
 
 class GroupedStream(Grouped["Table"]):

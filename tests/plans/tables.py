@@ -501,22 +501,32 @@ _TOLD = [INTEGER] * 3 + [STRING] * 4 + [LONG] * 3 + [DOUBLE, STRING, STRING]
 
 
 def windows(
-    rows: Sequence[tuple[Any, str | None]], number: int, *, by_rows: bool = False, ordered: bool = True
+    rows: Sequence[tuple[Any, str | None]],
+    number: int,
+    *,
+    by_rows: bool = False,
+    between: tuple[float | None, float | None] = (None, 0),
+    ordered: bool = True,
 ) -> tuple[Any, ...]:
     """Tell a row of a partition, whose rows have a value and what orders it, what `_MEASURES` are."""
     value, order = rows[number]
     peers = (
         [place for place, row in enumerate(rows) if row[1] == order] if ordered else list(range(len(rows)))
     )
-    last = number if by_rows else peers[-1]
-    frame = rows[: last + 1]
+    near = [number, number] if by_rows else [peers[0], peers[-1]]
+    begin, end = (None if far is None else int(at + far) for at, far in zip(near, between, strict=True))
+    frame = [
+        row for at, row in enumerate(rows) if (begin is None or at >= begin) and (end is None or at <= end)
+    ]
     before = {row[1] for row in rows[: peers[0]]}
     orders = [row[1] for row in frame if row[1] is not None]
     lengths = [len(row[0]) for row in frame]
     return (
         value, number + 1, peers[0] + 1, len(before) + 1, rows[number - 1][0] if number else None,
-        rows[number + 2][1] if number + 2 < len(rows) else value, rows[0][0], rows[last][1], len(frame), len(orders),
-        sum(lengths), sum(lengths) / len(frame), min(orders, default=None), max(row[0] for row in frame),
+        rows[number + 2][1] if number + 2 < len(rows) else value, frame[0][0] if frame else None,
+        frame[-1][1] if frame else None, len(frame), len(orders), sum(lengths) if frame else None,
+        sum(lengths) / len(frame) if frame else None, min(orders, default=None),
+        max((row[0] for row in frame), default=None),
     )  # fmt: skip
 
 
@@ -532,6 +542,7 @@ def over(
     *,
     descending: bool = False,
     by_rows: bool = False,
+    between: tuple[float | None, float | None] = (None, 0),
     width: int = 1,
 ) -> Select:
     """Declare window functions of rows with the same pointer, as text; None: rows have no order."""
@@ -542,7 +553,7 @@ def over(
     ordered = () if order is None else ((_OF_ORDER, descending),)
     node = Over(
         f"{parent.name}_over", "", parent.key, (*VALUE, *made), parent, _on(by, width), _key(width), inputs, fields,
-        ordered, _MEASURES, by_rows,
+        ordered, _MEASURES, by_rows, between,
     )  # fmt: skip
     return Select(f"{node.name}_text", "", node.key, VALUE, node, (Named("v", Python(told)),))
 

@@ -40,6 +40,9 @@ PLANS: dict[str, Callable[[], tuple[Node, ...]]] = {
     "by two parts": lambda: (over(source("A"), by_both, width=2),),
     "of two keys": lambda: (over(source("A", width=2), by_letter),),
     "by rows": lambda: (over(source("A"), by_letter, by_rows=True),),
+    "rows around": lambda: (over(source("A"), by_letter, by_rows=True, between=(-2, 1)),),
+    "rows before": lambda: (over(source("A"), by_letter, by_rows=True, between=(-3, -1), descending=True),),
+    "from the peers": lambda: (over(source("A"), by_letter, order=pointer_of, between=(0, None)),),
     "without an order": lambda: (over(source("A"), by_letter, order=None),),
     "descending": lambda: (over(source("A"), by_letter, order=pointer_of, descending=True),),
     "a view": lambda: (over(filtered(source("A"), has_a)),),
@@ -59,7 +62,7 @@ def test_a_row_is_told_what_its_twin_is_told(name: str, pieces: int) -> None:
     assert_like_twin(nodes, random_cuts(log, pieces, 3), shards=3, restarts=pieces > 1)
 
 
-@pytest.mark.parametrize("name", ["by two parts", "by rows"])
+@pytest.mark.parametrize("name", ["by two parts", "rows around"])
 def test_partitions_and_keys_are_told_apart_though_all_hashes_are_equal(name: str) -> None:
     nodes = PLANS[name]()
     log = random_log(sources_of(nodes), seed=2, size=SIZE)
@@ -69,7 +72,7 @@ def test_partitions_and_keys_are_told_apart_though_all_hashes_are_equal(name: st
 @pytest.mark.parametrize("rows", [1, 7, 60])
 def test_slabs_and_slices_do_not_show(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operator, "SLAB_ROWS", rows)
-    nodes = PLANS["by rows"]()
+    nodes = PLANS["rows around"]()
     log = random_log(sources_of(nodes), seed=4, size=SIZE)
     assert_like_twin(nodes, [log], shards=1, slice_rows=50)
 

@@ -139,7 +139,7 @@ def over_of(node: Over) -> reference.Over:
 
     def told(rows: list[tuple[Any, Any]], number: int) -> Any:
         whole = [(value, call(node.inputs[1].expression, value)) for value, _ in rows]
-        return windows(whole, number, by_rows=node.by_rows, ordered=bool(node.order))
+        return windows(whole, number, by_rows=node.by_rows, between=node.between, ordered=bool(node.order))
 
     def order(value: Any) -> Any:
         return call(node.inputs[1].expression, value) if node.order else None

@@ -153,7 +153,9 @@ def _ordered(draw: st.DrawFn, kind: str, table: Node, *, in_sql: bool) -> Node:
     """Show the first rows of groups, or tell each row of the others."""
     by, width = draw(st.sampled_from([(points(0), 1), (by_letter, 1), (by_both, 2)]))
     if kind == "over":
-        return over(table, by, width=width, descending=draw(st.booleans()), by_rows=draw(st.booleans()))
+        by_rows, between = draw(st.booleans()), draw(st.sampled_from([(None, 0), (0, None), (-2, 1), (1, 3)]))
+        between = between if by_rows or 0 in between else (None, None)
+        return over(table, by, width=width, descending=draw(st.booleans()), by_rows=by_rows, between=between)
     if draw(st.booleans()):
         return first_of_key(table, by, width=width, greatest=in_sql or draw(st.booleans()))
     top = topped(table, by, draw(st.integers(1, 3)), width=width)

@@ -133,6 +133,7 @@ def _over(node: Over, parent: Any, name: str) -> Any:
         inputs[1],
         descending=node.order[0][1],
         frame="rows" if node.by_rows else "range",
+        between=node.between,
         name=name,
         **{one.name: function(measure) for one, measure in made},
     )

@@ -385,6 +385,96 @@ OVER: Queries = {
         SELECT id, sum(age) OVER w AS s, rank() OVER v AS r FROM people
         WINDOW w AS (PARTITION BY city ORDER BY id), v AS (ORDER BY age DESC)
     """,
+    "frames of rows": """
+        SELECT id, sum(age) OVER w AS s, count(*) OVER w AS n, avg(age) OVER w AS a, min(city) OVER w AS f,
+            last_value(age) OVER (PARTITION BY boss ORDER BY id ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS l,
+            max(id) OVER (ORDER BY age NULLS LAST, id ROWS BETWEEN 2 PRECEDING AND 1 PRECEDING) AS m FROM people
+        WINDOW w AS (PARTITION BY boss ORDER BY age DESC, id ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING)
+    """,
+    "frames of distances": """
+        SELECT id, sum(id) OVER (ORDER BY age RANGE BETWEEN 10 PRECEDING AND CURRENT ROW) AS s,
+            count(*) OVER (ORDER BY age DESC NULLS FIRST RANGE BETWEEN 10 PRECEDING AND 10 FOLLOWING) AS n,
+            count(*) OVER (ORDER BY id NULLS LAST RANGE BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING) AS b,
+            min(id) OVER (ORDER BY age RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS m FROM people
+    """,
+    "frames of double distances": """
+        SELECT who, day, sum(spent) OVER (ORDER BY spent RANGE BETWEEN 0.75 PRECEDING AND 0.75 FOLLOWING) AS s FROM visits
+    """,
+    "frames of time": """
+        SELECT who, day, count(*) OVER (
+                PARTITION BY who ORDER BY DATE '2024-01-01' + day RANGE BETWEEN INTERVAL 1 DAY PRECEDING AND CURRENT ROW
+            ) AS d, sum(spent) OVER (
+                ORDER BY CAST(DATE '2024-01-01' + day AS TIMESTAMP)
+                RANGE BETWEEN INTERVAL '36' HOURS PRECEDING AND INTERVAL '12' HOURS PRECEDING
+            ) AS s FROM visits
+    """,
+    "shares": """
+        SELECT id, percent_rank() OVER (PARTITION BY city ORDER BY age) AS p, cume_dist() OVER (ORDER BY age DESC) AS c,
+            ntile(3) OVER (ORDER BY age, id) AS t, ntile(2) OVER (PARTITION BY boss ORDER BY id) AS h FROM people
+    """,
+    "nulls passed over": """
+        SELECT id, lag(age IGNORE NULLS) OVER (ORDER BY id) AS a, lead(city, 2 IGNORE NULLS) OVER (ORDER BY id) AS b,
+            first_value(age IGNORE NULLS) OVER (PARTITION BY city ORDER BY id) AS f,
+            last_value(age IGNORE NULLS) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS l,
+            nth_value(age, 2 IGNORE NULLS) OVER (ORDER BY id) AS n FROM people
+    """,
+    "nulls of Spark's forms": (
+        """
+        SELECT id, lag(age) IGNORE NULLS OVER (ORDER BY id) AS a, first_value(age, true) OVER (ORDER BY id) AS f,
+            lag(age, -1) OVER (ORDER BY id) AS b, last(age) RESPECT NULLS OVER (ORDER BY id) AS l FROM people
+        """,
+        """
+        SELECT id, lag(age IGNORE NULLS) OVER (ORDER BY id) AS a, first_value(age IGNORE NULLS) OVER (ORDER BY id) AS f,
+            lead(age) OVER (ORDER BY id) AS b, last_value(age) OVER (ORDER BY id) AS l FROM people
+        """,
+    ),
+    "places of a frame": """
+        SELECT id, nth_value(age, 2) OVER (PARTITION BY city ORDER BY id) AS n,
+            first_value(city) OVER (ORDER BY id ROWS BETWEEN 1 FOLLOWING AND 2 FOLLOWING) AS f,
+            last_value(id) OVER (PARTITION BY city ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS l
+        FROM people
+    """,
+    "decimals": (
+        """
+        SELECT id, sum(paid) OVER (PARTITION BY city ORDER BY id) AS s, avg(paid) OVER (PARTITION BY city) AS a,
+            sum(paid) OVER (ORDER BY id ROWS 1 PRECEDING) AS r, max(paid) OVER (ORDER BY id ROWS 1 PRECEDING) AS m FROM people
+        """,
+        """
+        SELECT id, sum(paid) OVER (PARTITION BY city ORDER BY id) AS s,
+            CAST(avg(paid) OVER (PARTITION BY city) AS decimal(12,6)) AS a,
+            sum(paid) OVER (ORDER BY id ROWS 1 PRECEDING) AS r, max(paid) OVER (ORDER BY id ROWS 1 PRECEDING) AS m FROM people
+        """,
+    ),
+    "ties in the order of keys": (
+        """
+        SELECT id, row_number() OVER () AS n, row_number() OVER (PARTITION BY city ORDER BY age) AS m,
+            sum(id) OVER (ORDER BY age ROWS 1 PRECEDING) AS s, lag(id) OVER (ORDER BY age DESC) AS l FROM people
+        """,
+        """
+        SELECT id, row_number() OVER (ORDER BY id) AS n, row_number() OVER (PARTITION BY city ORDER BY age, id) AS m,
+            sum(id) OVER (ORDER BY age, id ROWS 1 PRECEDING) AS s, lag(id) OVER (ORDER BY age DESC, id) AS l FROM people
+        """,
+    ),
+    "counted where": (
+        """
+        SELECT id, count_if(age > 20) OVER (PARTITION BY boss) AS n, mean(age) OVER (PARTITION BY boss) AS m,
+            sum(age) FILTER (WHERE id > 1) OVER (ORDER BY id ROWS 2 PRECEDING) AS s FROM people
+        """,
+        """
+        SELECT id, count_if(age > 20) OVER (PARTITION BY boss) AS n, avg(age) OVER (PARTITION BY boss) AS m,
+            sum(age) FILTER (WHERE id > 1) OVER (ORDER BY id ROWS 2 PRECEDING) AS s FROM people
+        """,
+    ),
+    "of groups": """
+        SELECT city, sum(sum(age)) OVER (ORDER BY city) AS s, sum(age) * 100 / sum(sum(age)) OVER () AS share,
+            count(*) OVER () AS groups, avg(count(*)) OVER (ORDER BY city ROWS 1 PRECEDING) AS a,
+            lag(max(age), 1, 0) OVER (ORDER BY city) AS l FROM people GROUP BY city
+    """,
+    "one group": "SELECT sum(age) AS s, sum(count(*)) OVER () AS n, rank() OVER (ORDER BY max(age)) AS r FROM people",
+    "of distinct groups": """
+        SELECT DISTINCT boss, count(*) OVER (PARTITION BY boss ORDER BY city RANGE UNBOUNDED PRECEDING) AS n
+        FROM people GROUP BY boss, city
+    """,
     "named window in qualify": (
         "SELECT id FROM people QUALIFY row_number() OVER w = 1 WINDOW w AS (PARTITION BY city ORDER BY age, id)",
         "SELECT id FROM people QUALIFY row_number() OVER (PARTITION BY city ORDER BY age, id) = 1",

@@ -37,9 +37,21 @@ REFUSED = {
     "WITH RECURSIVE t AS (SELECT id FROM people) SELECT * FROM t": [(1, 16, "WITH RECURSIVE", "Recursion")],
     "SELECT id, sum(age) FROM people": [(1, 8, "SELECT", "id is neither grouped nor aggregated.")],
     "SELECT city FROM people GROUP BY 3": [(1, 34, "GROUP BY", "SELECT has no column 3.")],
-    "SELECT ntile(2) OVER (ORDER BY id) AS r, id FROM people": [(1, 8, "OVER", "The window function ntile")],
-    "SELECT sum(age) OVER (ORDER BY id ROWS 2 PRECEDING) AS r FROM people": [
-        (1, 8, "OVER", "This frame is not maintained.")
+    "SELECT ntile(age) OVER (ORDER BY id) AS r, id FROM people": [
+        (1, 8, "OVER", "The window function ntile")
+    ],
+    "SELECT stddev(age) OVER (ORDER BY id) AS r FROM people": [(1, 8, "OVER", "The window function stddev")],
+    "SELECT sum(age) OVER (ORDER BY id GROUPS 2 PRECEDING) AS r FROM people": [
+        (1, 8, "OVER", "GROUPS and EXCLUDE are not maintained.")
+    ],
+    "SELECT sum(age) OVER (ORDER BY city, id RANGE 2 PRECEDING) AS r FROM people": [
+        (1, 8, "OVER", "RANGE with a distance needs one column in ORDER BY.")
+    ],
+    "SELECT sum(age) OVER (ORDER BY city RANGE 2 PRECEDING) AS r FROM people": [
+        (1, 8, "OVER", "between=(-2, 0) is no frame by range of string.")
+    ],
+    "SELECT sum(age) OVER (ORDER BY id ROWS BETWEEN age PRECEDING AND CURRENT ROW) AS r FROM people": [
+        (1, 48, "OVER", "This is no duration.")
     ],
     "SELECT kurtosis(age), stddev(DISTINCT age) FROM people": [
         (1, 8, "SELECT", "The aggregate kurtosis is not maintained"),

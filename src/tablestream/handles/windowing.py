@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 from pyspark.sql import types as T
 
+from tablestream.arguments.kinds import whole
 from tablestream.arguments.place import Place
 from tablestream.arguments.words import check_how
 from tablestream.errors import ArgumentError, UnsupportedTypeError
@@ -20,6 +23,9 @@ from tablestream.spark.types import check_bytewise
 from tablestream.topology.nodes import Field, Named
 from tablestream.topology.over import Over, WindowMeasure
 
+#: The first number beyond 64 bits.
+_LIMIT = 1 << 63
+_DAY, _MICROSECOND = timedelta(days=1), timedelta(microseconds=1)
 #: The aggregates that run over a frame.
 _RUNNING = ("sum", "count", "avg", "min", "max")
 _HINT = "Write over(order_by='at', before=ts.functions.lag('price'), total=ts.functions.sum('price'))."
@@ -34,6 +40,7 @@ class Windowed(FirstRows[Made]):
         order_by: ColumnLike | Sequence[ColumnLike] | None,
         descending: bool | Sequence[bool],
         frame: str,
+        between: Sequence[float | timedelta | None],
         at: Place,
     ) -> Made:
         check_how(frame, ("range", "rows"), at, "frame")
@@ -42,6 +49,7 @@ class Windowed(FirstRows[Made]):
             raise at.error(ArgumentError, "over() has nothing to compute.", _HINT)
         own = carried(self._rows, [quoted(one.name) for one in self._node.value], at)
         order = [] if order_by is None else self._order(order_by, descending, at)
+        distances = _distances(between, frame, order[-1][0].type if order else None, at)
         inputs = [*own, *(one for one, _ in order)]
         measures, results = [], []
         for name, one in functions.items():
@@ -52,7 +60,7 @@ class Windowed(FirstRows[Made]):
                     inputs.append(of[-1])
                 places.append(None if given is None else len(inputs) - 1)
             _check(one, of, at)
-            measures.append(WindowMeasure(one.name, places[0], places[1], one.offset))
+            measures.append(WindowMeasure(one.name, places[0], places[1], one.offset, one.ignore_nulls))
             results.append(Field(name, _result(one.name, of).json()))
         names = [one.name for one in (*self._node.key, *self._node.value)]
         check_names(self._rows.sparkSession, names, tuple(results), at)
@@ -70,6 +78,7 @@ class Windowed(FirstRows[Made]):
                 order=tuple((len(own) + number, down) for number, (_, down) in enumerate(order)),
                 measures=tuple(measures),
                 by_rows=frame == "rows",
+                between=distances,
             )
         )
 
@@ -90,6 +99,41 @@ def _function(name: str, given: object, at: Place) -> WindowFunction:
     raise at.error(ArgumentError, f"{name} = {said} is not a window function.", _HINT)
 
 
+def _distances(
+    between: Sequence[float | timedelta | None], frame: str, ordered_by: T.DataType | None, at: Place
+) -> tuple[float | None, float | None]:
+    """The bounds of a frame, as numbers in the unit of the last column of the order."""
+    given = tuple(between) if isinstance(between, tuple | list) else ()
+    found = [None if one is None else _distance(one, frame, ordered_by) for one in given]
+    known = [one for one in found if one is not None]
+    wrong = len(found) != 2 or any(
+        one is None and told is not None for one, told in zip(found, given, strict=True)
+    )
+    if wrong or known != sorted(known) or any(abs(one) >= _LIMIT for one in known):
+        kind = "" if frame == "rows" or ordered_by is None else f" of {ordered_by.simpleString()}"
+        raise at.error(
+            ArgumentError,
+            f"between={between!r} is no frame by {frame}{kind}.",
+            "Give a begin and an end, such as (-2, 0): numbers of rows or, with frame='range', differences of the last"
+            " column of order_by. Those of a date or a timestamp are timedeltas; cast decimals.",
+        )
+    return found[0], found[1]
+
+
+def _distance(given: object, frame: str, ordered_by: T.DataType | None) -> float | None:
+    """A bound as a number; None if it is none."""
+    number = whole(given)
+    if frame == "rows" or number == 0 or isinstance(ordered_by, T.IntegralType):
+        return number
+    if isinstance(given, timedelta) and isinstance(ordered_by, T.DateType):
+        return None if given % _DAY else given // _DAY
+    if isinstance(given, timedelta) and isinstance(ordered_by, T.TimestampType | T.TimestampNTZType):
+        return given // _MICROSECOND
+    if isinstance(given, int | float) and isinstance(ordered_by, T.FloatType | T.DoubleType):
+        return float(given) if math.isfinite(given) and not isinstance(given, bool) else None
+    return None
+
+
 def _check(one: WindowFunction, of: Sequence[Analysed], at: Place) -> None:
     """Refuse types that cannot be added up or compared, and a default of another type."""
     if not of:
@@ -97,13 +141,11 @@ def _check(one: WindowFunction, of: Sequence[Analysed], at: Place) -> None:
     kind = of[0].type
     if one.name in {"min", "max"}:
         check_bytewise(kind, of[0].name, at=at, role=f"what {one.name}() compares")
-    summed = isinstance(kind, T.IntegralType | T.FloatType | T.DoubleType)
-    if not (summed if one.name in {"sum", "avg"} else has_order(kind) or one.name not in {"min", "max"}):
-        hint = (
-            "It takes integers and doubles: cast decimals."
-            if one.name in {"sum", "avg"}
-            else "It has no order."
-        )
+    is_added = one.name in {"sum", "avg"}
+    if not (
+        isinstance(kind, T.NumericType) if is_added else has_order(kind) or one.name not in {"min", "max"}
+    ):
+        hint = "It takes numbers." if is_added else "It has no order."
         raise at.error(
             UnsupportedTypeError,
             f"{of[0].name} = {one.name}(...) of type {kind.simpleString()} is not supported.",
@@ -120,10 +162,16 @@ def _check(one: WindowFunction, of: Sequence[Analysed], at: Place) -> None:
 
 def _result(function: str, of: Sequence[Analysed]) -> T.DataType:
     """The type of Spark's function."""
-    if function in {"row_number", "rank", "dense_rank"}:
+    kind = of[0].type if of else None
+    if function in {"row_number", "rank", "dense_rank", "ntile"}:
         return T.IntegerType()
     if function == "count":
         return T.LongType()
-    if function == "avg" or (function == "sum" and not isinstance(of[0].type, T.IntegralType)):
+    if function in {"sum", "avg"} and isinstance(kind, T.DecimalType):
+        more = 4 if function == "avg" else 0
+        return T.DecimalType(min(kind.precision + (more or 10), 38), min(kind.scale + more, 38))
+    if function == "sum" and isinstance(kind, T.IntegralType):
+        return T.LongType()
+    if function in {"sum", "avg", "percent_rank", "cume_dist"} or kind is None:
         return T.DoubleType()
-    return T.LongType() if function == "sum" else of[0].type
+    return kind

@@ -13,6 +13,7 @@ from tablestream.operators.reduce.aggregate import Aggregate as AggregateOperato
 from tablestream.operators.reduce.aggregate import AnyFunction
 from tablestream.operators.reduce.declared import AGGREGATES, Use
 from tablestream.operators.reduce.fold import AGGREGATE, Fold, UserFunctions
+from tablestream.operators.reduce.frames import Frame
 from tablestream.operators.reduce.frames import Use as WindowUse
 from tablestream.operators.reduce.over import Over as OverOperator
 from tablestream.operators.reduce.over import Partition
@@ -210,7 +211,9 @@ def over(lowering: Lowering, node: Over) -> Made:
     keys, partition = lowering.key_of(node), lowering.foreign_of(node.foreign)
     value = lowering.struct_of(node.input_fields)
     result, order = struct_of(lowering.types(node.value)), tuple((f"c{of}", down) for of, down in node.order)
-    operator = OverOperator(keys, partition, value, result, order, _uses(node))
+    operator = OverOperator(
+        keys, partition, value, result, order, _uses(node), Frame(node.by_rows, *node.between)
+    )
     rows_sent = Partition(keys, partition, value, repeats=False)
     drafts = (
         Draft(node, f"{name}/partition", first, rows_sent, reads, (messages,)),
@@ -224,6 +227,8 @@ def _uses(node: Over) -> tuple[WindowUse, ...]:
         return None if of is None else f"c{of}"
 
     return tuple(
-        WindowUse(one.function, field(one.column), field(one.default), one.offset, node.by_rows, made.name)
+        WindowUse(
+            one.function, field(one.column), field(one.default), one.offset, one.ignores_nulls, made.name
+        )
         for one, made in zip(node.measures, node.value[-len(node.measures) :], strict=True)
     )

@@ -78,7 +78,8 @@ def aggregates_in(node: exp.Expr) -> Iterator[exp.Expr]:
     if is_subquery(node):
         return
     if isinstance(node, exp.Window):
-        function = node.this.this if isinstance(node.this, exp.Filter) else node.this
+        is_more = isinstance(node.this, exp.Filter | exp.IgnoreNulls | exp.RespectNulls)
+        function = node.this.this if is_more else node.this
         order = node.args.get("order")
         for part in (*function.iter_expressions(), *(node.args.get("partition_by") or [])):
             yield from aggregates_in(part)

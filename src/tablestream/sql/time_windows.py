@@ -109,7 +109,7 @@ def _windows(call: exp.Anonymous, given: list[exp.Expr], context: Context) -> Wi
             "It takes a time and a length, and then a distance and a start.",
             "Write window(at, '10 minutes', '5 minutes').",
         )
-    lengths = [_length(one, context) for one in given[1:]]
+    lengths = [length_of(one, _WINDOW, context) for one in given[1:]]
     size, slide, start = [*lengths, lengths[0], 0][:3] if len(lengths) == 1 else [*lengths, 0][:3]
     if not 0 < slide <= size or start >= slide:
         raise context.refuse(
@@ -121,7 +121,7 @@ def _windows(call: exp.Anonymous, given: list[exp.Expr], context: Context) -> Wi
     return Windows(size, slide, start)
 
 
-def _length(node: exp.Expr, context: Context) -> int:
+def length_of(node: exp.Expr, clause: str, context: Context) -> int:
     """A duration in microseconds: a text, or an interval."""
     text = node.name if isinstance(node, exp.Literal) and node.is_string else ""
     if isinstance(node, exp.Interval) and isinstance(node.this, exp.Literal):
@@ -129,7 +129,7 @@ def _length(node: exp.Expr, context: Context) -> int:
     length = microseconds(text.lower().strip().removeprefix("interval "))
     if length is None or length < 0:
         raise context.refuse(
-            node, _WINDOW, "This is no duration.", "Write it as '5 minutes' or INTERVAL '5' MINUTES."
+            node, clause, "This is no duration.", "Write it as '5 minutes' or INTERVAL '5' MINUTES."
         )
     return length
 

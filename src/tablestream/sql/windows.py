@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from datetime import timedelta
+from typing import Any, Literal
 
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from sqlglot import exp
 
 from tablestream import functions as tf
@@ -18,21 +20,22 @@ from tablestream.sql.from_ import ranking_bounds
 from tablestream.sql.order import first_rows, ordering
 from tablestream.sql.output import Item
 from tablestream.sql.parse import beginning
+from tablestream.sql.refusals import PartRefusedError
 from tablestream.sql.rows import Rows, unique
 from tablestream.sql.scope import REFUSED, Scope, conjuncts
+from tablestream.sql.time_windows import length_of
 from tablestream.tables import Table
 
 _RANKS: dict[type[exp.Expr], Callable[[], WindowFunction]] = {
     exp.RowNumber: tf.row_number,
     exp.Rank: tf.rank,
     exp.DenseRank: tf.dense_rank,
+    exp.PercentRank: tf.percent_rank,
+    exp.CumeDist: tf.cume_dist,
 }
-_FRAMED: dict[type[exp.Expr], Callable[[str], WindowFunction]] = {
-    exp.FirstValue: tf.first_value,
-    exp.First: tf.first_value,
-}
-_FRAMED |= {exp.LastValue: tf.last_value, exp.Last: tf.last_value}
-_AGGREGATES = (exp.Sum, exp.Count, exp.Avg, exp.Min, exp.Max)
+_FIRST, _LAST = exp.FirstValue | exp.First | exp.AnyValue, exp.LastValue | exp.Last
+#: The aggregates of frames.
+_AGGREGATES = exp.Sum | exp.Count | exp.CountIf | exp.Avg | exp.Min | exp.Max
 
 
 def ranked(
@@ -145,59 +148,122 @@ def _over(rows: Rows, window: exp.Window, scope: Scope, context: Context) -> tup
         raise context.refuse(
             window, "OVER", "A stream's records have no window functions.", "Read it as a table."
         )
-    function, frame = _function(window.this, scope, context), _frame(window, context)
+    function, (frame, between) = _function(window.this, scope, context), _frame(window, context)
     given = window.args.get("order")
-    order = _window_order(given.expressions if given is not None and frame != "all" else [], scope)
+    order = _window_order(given.expressions if given is not None else [], scope)
+    is_far = frame == "range" and any(between)
+    if is_far and (given is None or len(given.expressions) != 1):
+        raise _no_frame(window, "RANGE with a distance needs one column in ORDER BY.", context)
+    if is_far and isinstance(_kind(rows, order[-1][0]), T.DateType):  # whole numbers are days
+        between = (_as_days(between[0]), _as_days(between[1]))
     name = unique("window", rows.table.columns, rows.fold)
     columns: dict[str, Any] = {name: function}
     table = rows.table.group_by(*_partition(window, scope)).over(
         [text for text, _ in order] or None,
         descending=[down for _, down in order] or False,
-        frame="rows" if frame == "rows" else "range",
+        frame=frame,
+        between=between,
         **columns,
     )
     return replace(rows, table=table), name
 
 
-def _function(node: exp.Expr, scope: Scope, context: Context) -> Any:
+def _as_days(distance: Any) -> Any:
+    return timedelta(days=distance) if isinstance(distance, int) else distance
+
+
+def _kind(rows: Rows, text: str) -> T.DataType:
+    """The type of a column or an expression."""
+    shown = quoted(text) if text in rows.table.columns else text
+    kind: T.DataType = rows.table.select(F.expr(f"{shown} AS kind")).schema[-1].dataType
+    return kind
+
+
+def _function(given: exp.Expr, scope: Scope, context: Context) -> Any:
     """The library's function for a window function of SQL."""
+    node = given.this if isinstance(given, exp.IgnoreNulls | exp.RespectNulls) else given
+    nulls: dict[str, Any] = {"ignore_nulls": True} if isinstance(given, exp.IgnoreNulls) else {}
     if type(node) in _RANKS:
         return _RANKS[type(node)]()
-    if type(node) in _FRAMED:
-        return _FRAMED[type(node)](scope.plain(node.this))
-    if isinstance(node, exp.Lag | exp.Lead):
-        offset, default = node.args.get("offset"), node.args.get("default")
-        if offset is None or (isinstance(offset, exp.Literal) and offset.name.isdigit()):
-            made = tf.lag if isinstance(node, exp.Lag) else tf.lead
-            count = 1 if offset is None else int(offset.name)
-            return made(scope.plain(node.this), count, None if default is None else scope.sql(default))
+    made = _of_another(node, scope, nulls)
+    if made is not None:
+        return made
     aggregate = node.this if isinstance(node, exp.Filter) else node
-    if isinstance(aggregate, _AGGREGATES) and not isinstance(aggregate.this, exp.Distinct):
+    is_mean = isinstance(aggregate, exp.Anonymous) and aggregate.name.lower() == "mean"
+    if is_mean or (isinstance(aggregate, _AGGREGATES) and not isinstance(aggregate.this, exp.Distinct)):
         return Aggregates(scope, context).function(node)
     raise context.refuse(
         node.find_ancestor(exp.Window) or node,
         "OVER",
         f"The window function {node.sql('spark').split('(')[0].lower()} is not maintained in this form.",
-        "Use one of row_number, rank, dense_rank, lag, lead, first_value, last_value, sum, count, avg, min, max.",
+        "Use one of row_number, rank, dense_rank, percent_rank, cume_dist, ntile, lag, lead, first_value, last_value,"
+        " nth_value, sum, count, avg, min, max.",
     )
 
 
-def _frame(window: exp.Window, context: Context) -> str:
-    """The rows that a function sees: ``range``, ``rows``, or ``all`` rows of the partition."""
+def _of_another(node: exp.Expr, scope: Scope, nulls: dict[str, Any]) -> WindowFunction | None:
+    """A function of a number of rows, or of another row; None if it is none."""
+    if isinstance(node, exp.Ntile):
+        parts = _whole(node.this)
+        return tf.ntile(parts) if parts else None
+    if isinstance(node, _FIRST | _LAST):
+        return (tf.first_value if isinstance(node, _FIRST) else tf.last_value)(
+            scope.plain(node.this), **nulls
+        )
+    if isinstance(node, exp.NthValue):
+        number = _whole(node.args["offset"])
+        return tf.nth_value(scope.plain(node.this), number, **nulls) if number else None
+    if not isinstance(node, exp.Lag | exp.Lead):
+        return None
+    count, default = _whole(node.args.get("offset") or exp.Literal.number(1)), node.args.get("default")
+    if count is None:
+        return None
+    made = tf.lag if isinstance(node, exp.Lag) == (count >= 0) else tf.lead
+    return made(scope.plain(node.this), abs(count), None if default is None else scope.sql(default), **nulls)
+
+
+def _whole(node: exp.Expr | None) -> int | None:
+    """A whole number, as it is written; None if it is none."""
+    is_below, inside = isinstance(node, exp.Neg), node.this if isinstance(node, exp.Neg) else node
+    if not isinstance(inside, exp.Literal) or inside.is_string or not inside.name.isdigit():
+        return None
+    return -int(inside.name) if is_below else int(inside.name)
+
+
+def _frame(window: exp.Window, context: Context) -> tuple[Literal["range", "rows"], tuple[Any, Any]]:
+    """What a frame counts, and how far from the row it begins and ends."""
     spec = window.args.get("spec")
     if spec is None:
-        return "range"
-    parts = [str(spec.args.get(one) or "").upper() for one in ("start", "start_side", "end", "end_side")]
-    begins = parts[:2] == ["UNBOUNDED", "PRECEDING"]
-    if begins and parts[2] in {"", "CURRENT ROW"}:
-        return str(spec.args.get("kind") or "range").lower()
-    if begins and parts[2:] == ["UNBOUNDED", "FOLLOWING"] and isinstance(window.this, _AGGREGATES):
-        return "all"
-    raise context.refuse(
-        window,
-        "OVER",
-        "This frame is not maintained.",
-        "Use the frame from the first row of the partition to the current one.",
+        return "range", (None, 0)
+    kind = spec.args.get("kind")
+    if kind not in {"RANGE", "ROWS"} or spec.args.get("exclude"):
+        raise _no_frame(window, "GROUPS and EXCLUDE are not maintained.", context)
+    begin, end = (
+        _reach(spec.args.get(one), spec.args.get(f"{one}_side"), context) for one in ("start", "end")
+    )
+    return "rows" if kind == "ROWS" else "range", (begin, end)
+
+
+def _reach(given: Any, side: str | None, context: Context) -> float | timedelta | None:
+    """How far from the row a frame begins or ends: a number, or a length of time. None: at the end of the partition."""
+    if given in {None, "CURRENT ROW"}:
+        return 0
+    if given == "UNBOUNDED":
+        return None
+    number = _whole(given)
+    far: float | timedelta
+    if number is not None:
+        far = number
+    elif isinstance(given, exp.Literal) and not given.is_string:
+        far = float(given.name)
+    else:
+        far = timedelta(microseconds=length_of(given, "OVER", context))
+    return -far if side == "PRECEDING" else far
+
+
+def _no_frame(window: exp.Window, message: str, context: Context) -> PartRefusedError:
+    return context.refuse(
+        window, "OVER", message, "Write ROWS or RANGE BETWEEN ... PRECEDING AND ... FOLLOWING."
     )
 
 

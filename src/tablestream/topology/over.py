@@ -17,13 +17,16 @@ class WindowMeasure:
     default: int | None = None
     """The positions of its input and of its default among the inputs; None: none."""
     offset: int = 1
-    """How many rows before or after."""
+    """How many rows before or after; the number of the row in the frame; into how many parts."""
+    ignores_nulls: bool = False
+    """Whether rows in which the column is null are passed over."""
 
     def text(self, inputs: tuple[Named, ...]) -> str:
         """For people, and part of a plan's meaning."""
         parts = [inputs[of].expression.text for of in (self.column, self.default) if of is not None]
-        shift = [str(self.offset)] if self.function in {"lag", "lead"} else []
-        return f"{self.function}({', '.join([*parts[:1], *shift, *parts[1:]])})"
+        shift = [str(self.offset)] if self.function in {"lag", "lead", "nth_value", "ntile"} else []
+        nulls = " ignore nulls" if self.ignores_nulls else ""
+        return f"{self.function}({', '.join([*parts[:1], *shift, *parts[1:]])}){nulls}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +46,8 @@ class Over(OneParent):
     measures: tuple[WindowMeasure, ...]
     """The functions, of the last columns of the value."""
     by_rows: bool
-    """Whether a frame ends at the row, and not at its last peer."""
+    between: tuple[float | None, float | None] = (None, 0)
+    """The frame; see `tablestream.operators.reduce.frames.Frame`."""
 
     @property
     def meaning(self) -> str:
@@ -56,4 +60,6 @@ class Over(OneParent):
         shown = "; ".join(f"{one.name} {one.type} = {measure.text(self.inputs)}" for one, measure in made)
         own = "; ".join(one.text for one in self.inputs[: len(self.value) - len(self.measures)])
         frame = " by rows" if self.by_rows else ""
+        if self.between != (None, 0):
+            frame = f"{frame or ' by range'} between {self.between[0]} and {self.between[1]}"
         return f"over {self.parent.name} by {groups} in the order {order or 'of keys'}{frame}: {shown}; {own}"

@@ -1,7 +1,7 @@
 """Window functions: what a row is told of the other rows of its partition, in an order of them.
 
-Rows with equal values in the order are *peers*. They stand in the order of their keys. A frame reaches from the first
-row of the partition to the row's last peer or, by rows, to the row itself.
+Rows with equal values in the order are *peers*. They stand in the order of their keys. A frame has the rows of the
+partition that are not further from the row than its bounds.
 
 Each step that changes a partition computes it anew, as it is after the step, and emits:
 
@@ -41,7 +41,7 @@ from tablestream.operators.operator import (
     keyed_rows,
     pointing_trace,
 )
-from tablestream.operators.reduce.frames import Frames, Use
+from tablestream.operators.reduce.frames import Frame, Frames, Use
 from tablestream.operators.reduce.ranking import sorted_by
 from tablestream.operators.reduce.regroup import IS, Regroup
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
@@ -88,6 +88,8 @@ class Over(CanBeThin):
     others."""
     uses: tuple[Use, ...]
     """The functions."""
+    frame: Frame
+    """The rows that they see."""
 
     parameters = ("order", "thin")
     takes_last = True
@@ -177,7 +179,8 @@ class Over(CanBeThin):
         """What the turns of a slab change."""
         versions, (version, turn) = slab.versions, slab.rows()
         of = versions.of[version]
-        frames = Frames(versions.rows["v"], version, starts(of, turn), versions.peers[version])
+        begins, peers = starts(of, turn), versions.peers[version]
+        frames = Frames(versions.rows["v"], version, begins, peers, self.frame, self.order)
         values = pl.DataFrame([one.of(frames).alias(f"w{number}") for number, one in enumerate(self.uses)])
         shown = np.flatnonzero((turn > slab.low[of]) & ~self._repeats(versions, version, turn, values))
         made, rows = turns.at(of[shown], turn[shown]), versions.rows[version[shown]]
