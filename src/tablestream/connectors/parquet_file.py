@@ -13,6 +13,7 @@ from pyarrow import fs
 from pyspark.sql.types import StructType
 
 from tablestream.connectors.sink import ORDER, TIMESTAMP
+from tablestream.state.arrow import in_types
 
 #: Where Spark's readers look for the types of a file, and for who wrote it: times of other writers are taken for those
 #: of the calendar before 1582 under some settings.
@@ -95,7 +96,7 @@ class ParquetFile:
                 **_encodings(self.schema),
             )
         rows = pa.concat_tables(self._held) if self._held else self.schema.empty_table()
-        self._writer.write_table(rows.cast(self.schema), row_group_size=_ROWS)
+        self._writer.write_table(in_types(rows, self.schema), row_group_size=_ROWS)
         self._held, self._held_rows = [], 0
         return self._writer
 

@@ -25,6 +25,7 @@ from pyspark.sql import types as T
 from tablestream.errors import DamagedMessagesError
 from tablestream.runtime.drops import Drops
 from tablestream.runtime.rounds import EVERY_SHARD, METRICS, NOTICES, Port
+from tablestream.state.arrow import ipc_stream
 from tablestream.state.births import NewShard
 from tablestream.state.changes import PARTITION
 from tablestream.state.positions import frame_of
@@ -124,10 +125,7 @@ def _numbered(column: pl.Series) -> tuple[list[str], pl.Series]:
 
 
 def _written(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=_WRITE) as writer:
-        writer.write_table(table)
-    data, size = memoryview(sink.getvalue()), table.nbytes.to_bytes(_SIZE_BYTES)
+    data, size = memoryview(ipc_stream(table, _WRITE)), table.nbytes.to_bytes(_SIZE_BYTES)
     return b"".join((data, size, zlib.crc32(size, zlib.crc32(data)).to_bytes(_CRC_BYTES)))
 
 
@@ -174,7 +172,10 @@ def decode(blobs: Iterable[bytes | pa.Buffer], taken: Sequence[Bools] | None = N
 
 def _frame(tables: Sequence[pa.Table]) -> pl.DataFrame:
     """Messages of tables that have the same columns, and are all narrowed or none."""
-    return _widened(tables) if tables[0].schema.metadata else frame_of(pa.concat_tables(tables))
+    if tables[0].schema.metadata:
+        return _widened(tables)
+    # Polars takes chunks one by one, column by column: of a few messages each, that costs more than a copy.
+    return frame_of(pa.concat_tables(tables).combine_chunks())
 
 
 def _widened(tables: Sequence[pa.Table]) -> pl.DataFrame:

@@ -22,6 +22,7 @@ from tablestream.runtime.order import in_order
 from tablestream.runtime.rounds import NOTICES
 from tablestream.spark import blobs
 from tablestream.spark.worker_process import begin_task
+from tablestream.state.arrow import in_types
 from tablestream.state.changes import PARTITION, POSITION, ROW_TS, TIME, hop_columns
 
 #: The most rows of one Arrow record batch, and the most values in it.
@@ -125,7 +126,7 @@ def cut(frame: pl.DataFrame, fields: pa.Schema, rows: int) -> Iterator[pa.Table]
     """Turn a frame into tables of the Arrow types, of so many rows at most."""
     for part in frame.iter_slices(rows):
         for piece in blobs.pieces(part.to_arrow(compat_level=pl.CompatLevel.oldest()), rows):
-            yield piece.cast(fields)
+            yield in_types(piece, fields)
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:

@@ -4,9 +4,9 @@ Each chunk is an Arrow IPC stream, at most `CHUNK_SIZE_BYTES` long, and holds a 
 rows of one hash may lie in two neighbouring chunks. So reading, checking, repairing, caching and merging a run need
 memory for one chunk, whatever the size of the run. Only a single larger row makes a larger chunk.
 
-Chunks are compressed with Zstandard at level 1 and hold strings by offset, not as views: for 35,000 rows with
-three strings each, 12 ms and 1.27 MB, where LZ4 needs 8 ms and 2.00 MB. The state of record moves 40 to 50
-MB/s, so the 0.73 MB cost 16 ms, and they would stay in the checkpoint for a hundred micro-batches.
+Chunks are compressed with Zstandard at level 1 (tiny ones are not, see `ipc_stream`) and hold strings by offset, not as
+views: for 35,000 rows with three strings each, 12 ms and 1.27 MB, where LZ4 needs 8 ms and 2.00 MB. The state of record
+moves 40 to 50 MB/s, so the 0.73 MB cost 16 ms, and they would stay in the checkpoint for a hundred micro-batches.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import polars as pl
 import pyarrow as pa
 
 from tablestream.errors import DamagedStateError
+from tablestream.state.arrow import ipc_stream
 from tablestream.state.positions import frame_of
 
 if TYPE_CHECKING:
@@ -86,10 +87,7 @@ def encode(frame: pl.DataFrame) -> bytes:
 
 
 def _encode_table(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=_WRITE) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
+    return bytes(ipc_stream(table, _WRITE))
 
 
 def decode(data: bytes) -> pl.DataFrame:

@@ -8,7 +8,7 @@ is deleted.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,6 +62,11 @@ class TraceSpec:
         """The columns that make a row unique."""
         return (*self.key, *self.unique)
 
+    @cached_property
+    def nothing(self) -> pl.DataFrame:
+        """No rows. Polars makes a frame of a wide schema in milliseconds, and shards have the same one."""
+        return pl.DataFrame(schema=self.schema)
+
 
 def numbered_traces(specs: Iterable[TraceSpec]) -> tuple[TraceSpec, ...]:
     """Number the traces of a shard."""
@@ -81,7 +86,7 @@ class Found:
     def column(self, name: str) -> pl.Series:
         """Return a column of all rows in the chunks, without copying it."""
         parts = [chunk[name] for chunk in self.chunks]
-        return pl.concat(parts, rechunk=False) if parts else pl.Series(name, [], self.spec.schema[name])
+        return pl.concat(parts, rechunk=False) if parts else self.spec.nothing[name]
 
 
 class Trace:
@@ -208,7 +213,7 @@ class Trace:
             schema=pl.Schema({**{name: self.spec.schema[name] for name in columns}, _ROW: pl.Int64()}),
         )
         several = len(places) > 1
-        rows = newest_rows(_popped(places), light) if several else pl.concat(places or [_nothing(light)])
+        rows = newest_rows(_popped(places), light) if several else pl.concat(places or [light.nothing])
         found = without_tombstones(rows)[[name for name in light.schema if name != LIVE]]
         return Found(found, tuple(chunks), self.spec)
 
@@ -279,7 +284,7 @@ class Trace:
         """The live newest versions of rows found newest first, with their own strings."""
         found = [rows for rows in found if rows.height]
         if not found:
-            return pl.DataFrame(schema=self.spec.schema)
+            return self.spec.nothing
         rows = pl.concat(found) if settled or len(found) == 1 else newest_rows(found, self.spec)
         return compact(without_tombstones(rows))
 
@@ -325,7 +330,7 @@ class Trace:
     def scan(self) -> pl.DataFrame:
         """Return all live rows, sorted by hash; needs memory for all of them."""
         frames = [compact(frame) for frame in self.frames()]
-        return pl.concat(frames) if frames else pl.DataFrame(schema=self.spec.schema)
+        return pl.concat(frames) if frames else self.spec.nothing
 
     def remove_dropped(self) -> None:
         """Remove the runs that merges replaced from the state of record; `shard.ShardState.commit` calls it."""
@@ -344,10 +349,6 @@ def _sorted_by_hash(rows: pl.DataFrame, spec: TraceSpec) -> pl.DataFrame:
     """Sort rows by hash."""
     hashes = rows[spec.hash].to_numpy()
     return rows if (hashes[1:] >= hashes[:-1]).all() else rows[pl.Series(stable_order(hashes))]
-
-
-def _nothing(spec: TraceSpec) -> pl.DataFrame:
-    return pl.DataFrame(schema=spec.schema)
 
 
 def _popped(frames: list[pl.DataFrame]) -> Iterator[pl.DataFrame]:
