@@ -199,19 +199,25 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
             query.stop()
 
 
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One local session with two cores for the whole run; Delta is there when ``.jars`` is filled."""
-    if SparkSession.getActiveSession() is not None:
-        pytest.fail("a test started a Spark session without asking for the fixture `spark`")
+def long_session(warehouse: Path) -> SparkSession:
+    """Start a session for hundreds of small queries."""
     remember_classes()
     builder = SparkSession.builder.master("local[2]").appName("tablestream tests")
-    builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+    builder = builder.config("spark.sql.warehouse.dir", str(warehouse))
     long = {"spark.driver.extraJavaOptions": LONG_SESSION} | FEWER_PROCESSES | LESS_WORK
     for name, value in (SPARK_SETTINGS | long | (DELTA_SETTINGS if JARS else {})).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One local session with two cores for the whole run; Delta is there when ``.jars`` is filled."""
+    if SparkSession.getActiveSession() is not None:
+        pytest.fail("a test started a Spark session without asking for the fixture `spark`")
+    session = long_session(tmp_path_factory.mktemp("warehouse"))
     try:
         yield session
     finally:

@@ -1,25 +1,75 @@
-"""Random queries over the small tables: joins, conditions, groups, subqueries, unions, first rows."""
+"""Random queries over the small tables, which mean the same to Spark and to DuckDB.
+
+Where the two differ, a query does not ask: `concat` of null, averages of decimals, divisions by zero, the total of no
+rows in ROLLUP, and which of equal rows comes first. In DuckDB a quoted name has double quotes: see `for_duckdb`.
+"""
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-#: Columns by table and by kind: those of one kind can be compared.
-NUMBERS = {
-    "people": ["id", "boss", "age"],
-    "cities": ["size"],
-    "visits": ["who", "day"],
-    "notes": ["who", "stars"],
-    "wages": ["id", "wage"],
+
+class Column(NamedTuple):
+    """A column, or an expression, and its kind: those of one kind can be compared."""
+
+    text: str
+    kind: str
+
+
+class Query(NamedTuple):
+    """A query, and its columns."""
+
+    text: str
+    columns: list[Column]
+
+
+TABLES = {
+    "people": {"id": "number", "city": "text", "boss": "number", "age": "number", "paid": "decimal"},
+    "cities": {"city": "text", "country": "text", "size": "number"},
+    "visits": {"who": "number", "day": "number", "place": "text", "spent": "double"},
+    "notes": {"note": "text", "who": "number", "stars": "number"},
+    "wages": {"id": "number", "wage": "number"},
 }
-TEXTS = {
-    "people": ["city"],
-    "cities": ["city", "country"],
-    "visits": ["place"],
-    "notes": ["note"],
-    "wages": [],
-}
+#: Tables with one name in common, for USING and NATURAL.
+ALIKE = [("people", "wages", "id"), ("people", "cities", "city"), ("visits", "notes", "who")]
+NUMERIC = {"number", "decimal", "double"}
+JOINS = ["JOIN", "JOIN", "LEFT JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"]
+SETS = ["UNION ALL", "UNION", "INTERSECT", "EXCEPT", "INTERSECT ALL", "EXCEPT ALL"]
+#: Expressions of a kind: letters stand for others, of the kinds number, text, decimal, double and truth.
+EXPRESSIONS = {
+    "number": [
+        "{n} + 1", "{n} * 2", "{n} - {n}", "abs({n} - 3)", "{n} % 3", "coalesce({n}, 0)", "coalesce({n}, {n})", "nullif({n}, 2)", "greatest({n}, {n})",
+        "least({n}, 3)", "length({t})", "instr({t}, 'o')", "CASE WHEN {b} THEN {n} ELSE {n} END", "CASE WHEN {b} THEN {n} END", "CAST({n} AS BIGINT)",
+        "CASE {n} WHEN 1 THEN 10 WHEN 2 THEN {n} ELSE 0 END", "-{n}",
+    ],
+    "text": [
+        "upper({t})", "lower({t})", "substr({t}, 1, 2)", "{t} || '-' || {t}", "coalesce({t}, 'none')", "nullif({t}, 'Rome')", "replace({t}, 'o', 'oo')",
+        "trim({t})", "CASE WHEN {b} THEN {t} ELSE 'it''s' END", "CAST({n} AS STRING)", "reverse({t})",
+    ],
+    "decimal": ["{d} + 1", "{d} * 2", "coalesce({d}, 0.50)", "CASE WHEN {b} THEN {d} END", "nullif({d}, 0.01)", "{d} + {d}"],
+    "double": ["{f} * 2", "{f} / 4", "coalesce({f}, CAST({n} AS DOUBLE))", "CAST({n} AS DOUBLE)", "{n} / nullif({n}, 0)", "CAST({d} AS DOUBLE)"],
+    "truth": ["{b}", "coalesce({b}, false)"],
+}  # fmt: skip
+CONDITIONS = [
+    "{n} > 1", "{n} < {n}", "{n} <> {n}", "{n} <= {n}", "{n} = {n}", "{n} IS NULL", "{t} IS NOT NULL", "NOT ({b})", "({b} OR {b})", "({b} AND {b})",
+    "{n} IN (1, 2, NULL)", "{n} NOT IN (1, 3)", "{n} NOT IN (2, NULL)", "{t} IN ('Rome', 'Lima', NULL)", "{t} NOT IN ('Oslo')", "{n} BETWEEN 1 AND {n}",
+    "{n} NOT BETWEEN 2 AND 3", "{t} LIKE '%o%'", "{t} NOT LIKE 'R_m%'", "({b}) IS TRUE", "({b}) IS NOT FALSE", "({b}) IS NULL", "{n} IS DISTINCT FROM {n}",
+    "{n} IS NOT DISTINCT FROM {n}", "{t} = {t}", "{t} < 'O'", "{d} > 1.5", "{d} <= 20.25", "{f} < {n}", "{f} >= 2.25", "coalesce({n}, 0) <> 2",
+]  # fmt: skip
+AGGREGATES = {
+    "number": [
+        "count(*)", "count({any})", "sum({n})", "min({n})", "max({n})", "count(DISTINCT {any})", "sum(DISTINCT {n})", "count(*) FILTER (WHERE {b})",
+        "sum({n}) FILTER (WHERE {b})", "sum({n}) + count(*)", "max({n}) - min({n})", "count_if({b})", "coalesce(sum({n}), 0)",
+    ],
+    "double": ["avg({n})", "sum({f})", "avg({f})", "max({f})", "avg(DISTINCT {n})", "stddev_samp({n})", "sum({n}) / count(*)"],
+    "decimal": ["sum({d})", "min({d})", "max({d}) FILTER (WHERE {b})", "sum(DISTINCT {d})"],
+    "text": ["min({t})", "max({t})", "max({t}) FILTER (WHERE {b})"],
+    "truth": ["bool_and({b})", "bool_or({b})", "count(*) > 2"],
+}  # fmt: skip
+LITERALS = {"n": "2", "t": "'Rome'", "d": "10.50", "f": "CAST(1.5 AS DOUBLE)"}
+LETTERS = {"n": "number", "t": "text", "d": "decimal", "f": "double"}
 
 
 @dataclass
@@ -27,8 +77,12 @@ class Maker:
     """Makes a query."""
 
     drawn: random.Random
-    count: int = 0
-    aliases: list[tuple[str, str]] = field(default_factory=list)
+    #: Common table expressions by their names.
+    known: dict[str, list[Column]] = field(default_factory=dict)
+    #: The columns of the queries around this one.
+    outer: list[Column] = field(default_factory=list)
+    depth: int = 0
+    count: list[int] = field(default_factory=lambda: [0])
 
     def one(self, *values: str) -> str:
         return self.drawn.choice(values)
@@ -37,150 +91,286 @@ class Maker:
         return self.drawn.random() < share
 
     def alias(self) -> str:
-        self.count += 1
-        return f"t{self.count}"
+        self.count[0] += 1
+        return f"t{self.count[0]}"
 
-    def query(self, depth: int = 0) -> str:
-        if depth < 2 and self.chance(0.15):
-            return self._combined(depth)
-        return self._select(depth)
+    def inside(self, outer: list[Column] | None = None) -> Maker:
+        return replace(self, depth=self.depth + 1, outer=outer or [])
 
-    def _combined(self, depth: int) -> str:
-        word = self.one("UNION ALL", "UNION", "INTERSECT", "EXCEPT", "INTERSECT ALL", "EXCEPT ALL")
-        sides = []
-        for _ in range(2):
-            table = self.one(*NUMBERS)
-            a = self.alias()
-            number = f"{a}.{self.drawn.choice(NUMBERS[table])}"
-            sides.append(
-                f"SELECT {number} AS n, {number} + 1 AS m FROM {table} {a}{self._where([(table, a)], depth)}"
-            )
-        return f" {word} ".join(sides)
+    # Queries
 
-    def _select(self, depth: int) -> str:
-        inputs, text = self._from(depth)
-        where = self._where(inputs, depth)
-        if self.chance(0.35):
-            return self._grouped(inputs, text, where)
-        columns = self.drawn.sample(self._columns(inputs), min(3, len(self._columns(inputs))))
-        if self.chance(0.1):
-            columns[-1] = f"{self._window(inputs)} OVER (PARTITION BY {columns[0]}"
-            columns[-1] += f" ORDER BY {self._number(inputs)})" if self.chance(0.5) else ")"
-        distinct = "DISTINCT " if self.chance(0.15) else ""
-        shown = ", ".join(f"{one} AS c{number}" for number, one in enumerate(columns))
-        order = ""
-        if self.chance(0.2):
-            names = ", ".join(
-                f"c{number}{self.one('', ' DESC', ' DESC NULLS FIRST', ' NULLS LAST')}"
-                for number in range(len(columns))
-            )
-            order = f" ORDER BY {names} LIMIT {self.drawn.randint(1, 4)}"
-        return f"SELECT {distinct}{shown} FROM {text}{where}{order}"
+    def query(self) -> Query:
+        if self.depth == 0 and self.chance(0.12):
+            return self._with()
+        if self.depth < 2 and self.chance(0.14):
+            return self._combined()
+        if self.depth < 2 and self.chance(0.06):
+            return self._ranked()
+        return self._select()
 
-    def _grouped(self, inputs: list[tuple[str, str]], text: str, where: str) -> str:
-        columns = self._columns(inputs)
-        keys = self.drawn.sample(columns, self.drawn.randint(0, min(2, len(columns))))
-        number = self._number(inputs)
-        aggregates = [
-            "count(*)", f"count(*) FILTER (WHERE {self._compared(inputs)})", f"avg({number})", f"count({number})", f"sum({number})", f"min({self.drawn.choice(columns)})",
-            f"max({self.drawn.choice(columns)})", f"count(DISTINCT {self.drawn.choice(columns)})", f"sum({number}) + count(*)",
-        ]  # fmt: skip
-        items = [*keys, *self.drawn.sample(aggregates, 2)]
-        shown = ", ".join(f"{one} AS c{place}" for place, one in enumerate(items))
-        is_rollup = bool(keys) and self.chance(0.25)
-        named = ", ".join(keys)
-        group = f" GROUP BY {f'ROLLUP ({named})' if is_rollup else named}" if keys else ""
-        # Without rows, ROLLUP has a total in DuckDB, and none in Spark.
-        is_bound = is_rollup or self.chance(0.3)
-        having = f" HAVING count(*) > {self.drawn.randint(0, 2)}" if is_bound else ""
-        return f"SELECT {shown} FROM {text}{where}{group}{having}"
+    def _with(self) -> Query:
+        made = self.inside().query()
+        name = f"w{self.alias()}"
+        text, columns = replace(self, known={name: made.columns, **self.known}, depth=0)._select()
+        return Query(f"WITH {name} AS ({made.text}) {text}", columns)
 
-    def _window(self, inputs: list[tuple[str, str]]) -> str:
-        number = self._number(inputs)
-        return self.one(f"sum({number})", f"count({number})", f"max({number})", "count(*)")
+    def _combined(self) -> Query:
+        kinds = self.drawn.choices(
+            ["number", "text", "number", "decimal", "double"], k=self.drawn.randint(1, 3)
+        )
+        sides = [self._side(kinds) for _ in range(self.drawn.choice([2, 2, 2, 3]))]
+        text = sides[0].text
+        for number, side in enumerate(sides[1:]):
+            text = f"({text})" if number else text
+            text += f" {self.one(*SETS)} {side.text}"
+        return Query(text, sides[0].columns)
 
-    def _from(self, depth: int) -> tuple[list[tuple[str, str]], str]:
-        table, a = self.one(*NUMBERS), self.alias()
-        inputs, text = [(table, a)], f"{table} {a}"
-        for _ in range(self.drawn.choice([0, 1, 1, 2, 2, 3])):
-            other, b = self.one(*NUMBERS), self.alias()
-            how = self.one("JOIN", "JOIN", "LEFT JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")
-            on = self._equal(inputs, (other, b))
-            if self.chance(0.2):
-                on += f" AND {self._compared([*inputs, (other, b)])}"
-            shown = (
-                f"(SELECT * FROM {other} WHERE {self._simple(other)})"
-                if depth < 2 and self.chance(0.15)
-                else other
-            )
-            text += f" {how} {shown} {b} ON {on}"
-            inputs.append((other, b))
-        return inputs, text
+    def _side(self, kinds: list[str]) -> Query:
+        columns, text = self._from(most=1)
+        items = [Column(self._expression(columns, kind), kind) for kind in kinds]
+        return self._shown(items, f" FROM {text}{self._where(columns, 0.4)}", prefix=self.one("c", "d", "n"))
 
-    def _simple(self, table: str) -> str:
-        return f"{self.drawn.choice(NUMBERS[table])} < {self.drawn.randint(1, 30)}"
+    def _ranked(self) -> Query:
+        """The first rows of each group."""
+        columns, text = self._from(most=1)
+        items = self._some(columns, 3)
+        order = ", ".join(f"{one.text}{self.one('', ' DESC')}" for one in items)
+        part = f"PARTITION BY {items[0].text} " if self.chance(0.8) else ""
+        inner = self._shown(items, "")
+        number = f"ROW_NUMBER() OVER ({part}ORDER BY {order})"
+        most = self.drawn.randint(1, 2)
+        where = self._where(columns, 0.4)
+        if self.chance(0.3):
+            return Query(f"{inner.text} FROM {text}{where} QUALIFY {number} <= {most}", inner.columns)
+        a = self.alias()
+        names = ", ".join(one.text for one in inner.columns)
+        inside = f"{inner.text}, {number} AS place FROM {text}{where}"
+        return Query(f"SELECT {names} FROM ({inside}) {a} WHERE place <= {most}", inner.columns)
 
-    def _equal(self, inputs: list[tuple[str, str]], other: tuple[str, str]) -> str:
-        table, a = self.drawn.choice(inputs)
-        kinds = [NUMBERS, TEXTS] if TEXTS[table] and TEXTS[other[0]] else [NUMBERS]
-        kind = self.drawn.choice(kinds)
-        equal = self.one("=", "=", "=", "=", "IS NOT DISTINCT FROM")
-        pairs = [
-            f"{a}.{self.drawn.choice(kind[table])} {equal} {other[1]}.{self.drawn.choice(kind[other[0]])}"
+    def _select(self) -> Query:
+        columns, text = self._from()
+        behind = f" FROM {text}{self._where(columns, 0.6)}"
+        if self.chance(0.33):
+            return self._grouped(columns, behind)
+        items = self._some(columns, self.drawn.randint(1, 3))
+        if self.chance(0.3):
+            kind = self.one(*EXPRESSIONS)
+            items.append(Column(self._expression(columns, kind, always=True), kind))
+        if self.depth == 0 and self.chance(0.08):
+            items.append(self._in_select(columns))
+        elif self.depth < 2 and self.chance(0.1):
+            items.append(self._window(columns, items))
+        distinct = "DISTINCT " if self.chance(0.12) else ""
+        made = self._shown(items, behind, distinct)
+        if not self.chance(0.15):
+            return made
+        ordered = [
+            f"{one.text}{self.one('', ' DESC', ' DESC NULLS FIRST', ' NULLS LAST')}" for one in made.columns
         ]
-        if self.chance(0.2):
-            pairs.append(
-                f"{a}.{self.drawn.choice(NUMBERS[table])} = {other[1]}.{self.drawn.choice(NUMBERS[other[0]])}"
+        limit = f" LIMIT {self.drawn.randint(1, 4)}{self.one('', '', ' OFFSET 1')}"
+        return Query(f"{made.text} ORDER BY {', '.join(ordered)}{limit}", made.columns)
+
+    def _shown(self, items: list[Column], behind: str, distinct: str = "", prefix: str = "c") -> Query:
+        is_quoted = self.chance(0.08)
+        names = [f"`{prefix} {n}`" if is_quoted else f"{prefix}{n}" for n in range(len(items))]
+        shown = ", ".join(f"{one.text} AS {name}" for one, name in zip(items, names, strict=True))
+        named = [Column(name, one.kind) for one, name in zip(items, names, strict=True)]
+        return Query(f"SELECT {distinct}{shown}{behind}", named)
+
+    def _grouped(self, columns: list[Column], behind: str) -> Query:
+        keys = [
+            Column(self._expression(columns, one.kind, always=True), one.kind) if self.chance(0.2) else one
+            for one in self._some(columns, self.drawn.randint(0, 2))
+        ]
+        keys = list({one.text: one for one in keys}.values())
+        kinds = self.drawn.choices(["number", "number", "double", "decimal", "text", "truth"], k=2)
+        made = [Column(self._filled(self.one(*AGGREGATES[kind]), columns), kind) for kind in kinds]
+        named, group, is_set = ", ".join(one.text for one in keys), "", False
+        if keys:
+            is_set = self.chance(0.25)
+            sets = f"GROUPING SETS (({named}), ({keys[0].text}), ())"
+            group = self.one(f"ROLLUP ({named})", f"CUBE ({named})", sets) if is_set else named
+            group = f" GROUP BY {group}"
+        if is_set and self.chance(0.3):
+            made.append(Column(f"grouping({keys[0].text})", "number"))
+        having = ""
+        if is_set or self.chance(0.25):
+            having = f" HAVING count(*) > {self.drawn.randint(0, 2)}"
+            if self.chance(0.3):
+                having += f" AND {self._filled(self.one('max({n}) > 1', 'min({t}) IS NOT NULL', 'sum({n}) <> 3'), columns)}"
+        return self._shown([*keys, *made], f"{behind}{group}{having}")
+
+    def _window(self, columns: list[Column], items: list[Column]) -> Column:
+        part = f"PARTITION BY {items[0].text}"
+        every = ", ".join(one.text for one in columns)
+        some = self.drawn.choice(columns)
+        kind = self.drawn.random()
+        if kind < 0.35:
+            made, order = (
+                self._filled(
+                    self.one("sum({n})", "count({any})", "max({n})", "count(*)", "min({n})"), columns
+                ),
+                "",
             )
-        return " AND ".join(pairs)
+        elif kind < 0.6:
+            made, order = (
+                self._filled(self.one("sum({n})", "count(*)", "max({n})", "rank()", "dense_rank()"), columns),
+                some.text,
+            )
+        else:
+            value = self.drawn.choice(columns)
+            function = self.one("lag({})", "lead({})", "first_value({})").format(value.text)
+            return Column(f"{function} OVER ({part} ORDER BY {every})", value.kind)
+        ordered = f" ORDER BY {order}{self.one('', ' DESC')}" if order else ""
+        return Column(f"{made} OVER ({part}{ordered})", "number")
 
-    def _columns(self, inputs: list[tuple[str, str]]) -> list[str]:
-        return [f"{a}.{one}" for table, a in inputs for one in [*NUMBERS[table], *TEXTS[table]]]
+    # FROM
 
-    def _number(self, inputs: list[tuple[str, str]]) -> str:
-        table, a = self.drawn.choice(inputs)
-        return f"{a}.{self.drawn.choice(NUMBERS[table])}"
+    def _from(self, most: int = 4) -> tuple[list[Column], str]:
+        if self.chance(0.1):
+            return self._alike()
+        columns, text = self._input()
+        for _ in range(
+            self.drawn.choice([0, 0, 1, 1, 1, 2, 2, 3, 4])
+            if self.depth == 0
+            else self.drawn.choice([0, 0, 1])
+        ):
+            if most == 0:
+                break
+            most -= 1
+            other, shown = self._input()
+            on = self._equal(columns, other)
+            if on is None:
+                continue
+            if self.chance(0.2):
+                on += f" AND {self._condition(columns + other)}"
+            text += f" {self.one(*JOINS)} {shown} ON {on}"
+            columns = columns + other
+        return columns, text
 
-    def _compared(self, inputs: list[tuple[str, str]]) -> str:
-        return f"{self._number(inputs)} {self.one('<', '>', '<>', '<=')} {self._number(inputs)}"
+    def _input(self) -> tuple[list[Column], str]:
+        a = self.alias()
+        if self.known and self.chance(0.6):
+            name = self.one(*self.known)
+            return [Column(f"{a}.{one.text}", one.kind) for one in self.known[name]], f"{name} {a}"
+        if self.depth < 2 and self.chance(0.12):
+            made = self.inside().query()
+            return [Column(f"{a}.{one.text}", one.kind) for one in made.columns], f"({made.text}) {a}"
+        table = self.one(*TABLES)
+        return [Column(f"{a}.{name}", kind) for name, kind in TABLES[table].items()], f"{table} {a}"
 
-    def _where(self, inputs: list[tuple[str, str]], depth: int) -> str:
-        parts = [self._condition(inputs, depth) for _ in range(self.drawn.choice([0, 0, 1, 1, 2]))]
+    def _alike(self) -> tuple[list[Column], str]:
+        """Two tables with the columns of one name made one."""
+        sides = list(self.drawn.choice(ALIKE))
+        name = sides.pop()
+        self.drawn.shuffle(sides)
+        a, b = self.alias(), self.alias()
+        how = self.one("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")
+        is_natural = self.chance(0.3)
+        text = f"{sides[0]} {a} {'NATURAL ' if is_natural else ''}{how} {sides[1]} {b}"
+        columns = [Column(name, TABLES[sides[0]][name])]
+        for table, alias in zip(sides, (a, b), strict=True):
+            columns += [Column(f"{alias}.{one}", kind) for one, kind in TABLES[table].items() if one != name]
+        return columns, text if is_natural else f"{text} USING ({name})"
+
+    def _equal(self, columns: list[Column], other: list[Column]) -> str | None:
+        pairs = [(a, b) for a in columns for b in other if a.kind == b.kind and a.kind != "truth"]
+        if not pairs:
+            return None
+        chosen = self.drawn.choices(pairs, k=self.drawn.choice([1, 1, 1, 1, 2]))
+        parts = [
+            f"{a.text} {self.one('=', '=', '=', '=', 'IS NOT DISTINCT FROM')} {b.text}" for a, b in chosen
+        ]
+        if self.chance(0.05) and chosen[0][0].kind == "number":
+            parts[0] = f"{chosen[0][0].text} + 1 = {chosen[0][1].text}"
+        return " AND ".join(parts)
+
+    # Expressions
+
+    def _some(self, columns: list[Column], most: int) -> list[Column]:
+        return self.drawn.sample(columns, min(most, len(columns)))
+
+    def _expression(self, columns: list[Column], kind: str, *, always: bool = False, deep: int = 0) -> str:
+        """A column of a kind, or an expression; of a literal, if there is no such column."""
+        own = [one.text for one in columns if one.kind == kind]
+        if (kind == "truth" and not own) or always or (deep < 2 and self.chance(0.15)):
+            return self._filled(self.one(*EXPRESSIONS[kind]), columns, deep + 1)
+        if own:
+            return self.drawn.choice(own)
+        return next(LITERALS[letter] for letter, of in LETTERS.items() if of == kind)
+
+    def _filled(self, form: str, columns: list[Column], deep: int = 1) -> str:
+        """A form with an expression for each of its letters."""
+        parts, rest = "", form
+        while "{" in rest:
+            before, _, rest = rest.partition("{")
+            letter, _, rest = rest.partition("}")
+            parts += before
+            if letter == "any":
+                parts += self.drawn.choice(columns).text
+            elif letter == "b":
+                parts += self._condition(columns, deep + 1)
+            else:
+                made = self._expression(columns, LETTERS[letter], deep=deep + 1)
+                parts += (
+                    made if made.replace(".", "").replace("`", "").replace(" ", "").isalnum() else f"({made})"
+                )
+        return parts + rest
+
+    def _condition(self, columns: list[Column], deep: int = 0) -> str:
+        forms = [one for one in CONDITIONS if deep < 2 or "{b}" not in one]
+        kinds = {letter for letter, kind in LETTERS.items() if any(one.kind == kind for one in columns)}
+        fit = [one for one in forms if any(f"{{{letter}}}" in one for letter in kinds) or "{b}" in one]
+        return self._filled(self.one(*(fit or ["1 = 1"])), columns, deep)
+
+    def _where(self, columns: list[Column], share: float) -> str:
+        parts: list[str] = []
+        while self.chance(share) and len(parts) < 3:
+            share /= 2
+            is_subquery = self.depth < 2 and self.chance(0.3)
+            part = self._subquery(columns) if is_subquery else self._condition(columns)
+            parts.append(self.one(part, part, part, f"({part} OR {self._condition(columns)})"))
+        if self.outer and self.chance(0.7):
+            same = self._equal(columns, self.outer)
+            parts += [] if same is None else [same]
         return f" WHERE {' AND '.join(parts)}" if parts else ""
 
-    def _condition(self, inputs: list[tuple[str, str]], depth: int) -> str:
-        number, kind = self._number(inputs), self.drawn.random()
-        if kind < 0.25:
-            return f"{number} > {self.drawn.randint(0, 4)}"
-        if kind < 0.4:
-            return f"({self._compared(inputs)} OR {number} IS NULL)"
-        if kind > 0.9 and depth == 0:
-            return f"({self._subquery(inputs)} OR {number} IS NULL)"
-        if depth > 0 or kind < 0.5:
-            return f"coalesce({number}, 0) <> 2"
-        return self._subquery(inputs)
+    # Subqueries
 
-    def _subquery(self, inputs: list[tuple[str, str]]) -> str:
-        number, kind = self._number(inputs), 0.5 + self.drawn.random() / 2
-        table, a = self.one(*NUMBERS), self.alias()
-        column = f"{a}.{self.drawn.choice(NUMBERS[table])}"
-        if kind < 0.65:
-            no = self.one("", "NOT ")
-            more = f" AND {a}.{self.drawn.choice(NUMBERS[table])} > 1" if self.chance(0.4) else ""
-            more += f" AND {column} < {self._number(inputs)}" if self.chance(0.2) else ""
-            same = f"{a}.{self.drawn.choice(NUMBERS[table])}"
-            return f"{no}EXISTS (SELECT 1 FROM {table} {a} WHERE {same} = {number}{more})"
-        if kind < 0.85:
-            no, where = (
-                self.one("", "NOT "),
-                self.one("", f" WHERE {column} IS NOT NULL", f" WHERE {column} > 1"),
-            )
-            return f"{number} {no}IN (SELECT {column} FROM {table} {a}{where})"
-        function = self.one("max", "min", "count", "sum")
-        same = self.one("", f" WHERE {a}.{self.drawn.choice(NUMBERS[table])} = {self._number(inputs)}")
-        return f"{number} {self.one('<', '>=', '=')} (SELECT {function}({column}) FROM {table} {a}{same})"
+    def _inner(self, columns: list[Column]) -> tuple[list[Column], str]:
+        inner = self.inside(columns)
+        its, text = inner._from(most=1)
+        return its, f" FROM {text}{inner._where(its, 0.3)}"
+
+    def _subquery(self, columns: list[Column]) -> str:
+        kind, no = self.drawn.random(), self.one("", "NOT ")
+        if kind < 0.35:
+            return f"{no}EXISTS (SELECT 1{self._inner(columns)[1]})"
+        if kind < 0.7:
+            its, behind = self._inner(columns if self.chance(0.15) else [])
+            fit = [one for one in its if one.kind in {"number", "text"}] or [Column("1", "number")]
+            item = self.drawn.choice(fit)
+            return f"{self._expression(columns, item.kind)} {no}IN (SELECT {item.text}{behind})"
+        return (
+            f"{self._expression(columns, 'number')} {self.one('<', '>=', '=', '<>')} {self._value(columns)}"
+        )
+
+    def _value(self, columns: list[Column]) -> str:
+        """A subquery that is a number."""
+        its, behind = self._inner(columns if self.chance(0.5) else [])
+        return f"(SELECT {self._filled(self.one('max({n})', 'min({n})', 'count(*)', 'sum({n})', 'count(DISTINCT {any})'), its)}{behind})"
+
+    def _in_select(self, columns: list[Column]) -> Column:
+        if self.chance(0.6):
+            return Column(self._value(columns), "number")
+        return Column(self._subquery(columns), "truth")
 
 
 def random_query(seed: int) -> str:
-    """Return a query for a seed."""
-    return Maker(random.Random(seed)).query()
+    """Return a query for a seed, as Spark reads it."""
+    return Maker(random.Random(seed)).query().text
+
+
+def for_duckdb(query: str) -> str:
+    """Return the same query as DuckDB reads it."""
+    return query.replace("`", '"')

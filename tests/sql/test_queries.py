@@ -8,7 +8,7 @@ import pytest
 
 import tablestream as ts
 from tests.marks import quick_first
-from tests.sql.world import World, changes, check
+from tests.sql.world import changes, check, tables_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -639,7 +639,7 @@ def test_several_lookups_for_the_same_rows(spark: SparkSession, queries: Queries
 
 
 def test_lookups_for_the_same_rows_take_three_rounds_and_a_chain_two_for_each(spark: SparkSession) -> None:
-    tables = World(spark).tables()
+    tables = tables_of(spark)
     rounds = {
         name: ts.plan_text(ts.sql(query, **tables).to(ts.to_memory("rounds"))).split()[1]  # type: ignore[arg-type]
         for name, query in STAR_JOINS.items()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import tablestream as ts
-from tests.sql.world import World
+from tests.sql.world import tables_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -150,7 +150,7 @@ PLACE = re.compile(r"line (\d+), column (\d+) \(([^)]+)\): (.*)")
 
 @pytest.fixture(scope="module")
 def tables(spark: SparkSession) -> dict[str, ts.Table]:
-    return World(spark).tables()
+    return tables_of(spark)
 
 
 @pytest.mark.parametrize("query", REFUSED)

@@ -87,24 +87,10 @@ def _row(name: str, drawn: random.Random) -> Row:
 
 @dataclass
 class World:
-    """The tables here, and their rows as DuckDB has them."""
+    """The rows of the tables, as DuckDB has them."""
 
-    spark: SparkSession
     described: Mapping[str, Described] = field(default_factory=lambda: TABLES)
     rows: dict[str, dict[tuple[Any, ...], Row]] = field(default_factory=dict)
-
-    def tables(self) -> dict[str, ts.Table]:
-        """Each table, read from a log."""
-        return {
-            name: ts.table(
-                ts.testing.frame(self.spark, f"{one.columns}, gone boolean"),
-                list(one.key),
-                apply_as_deletes="gone",
-                except_columns="gone",
-                name=name,
-            )
-            for name, one in self.described.items()
-        }
 
     def apply(self, batch: MicroBatch) -> None:
         """Apply a micro-batch to the rows."""
@@ -131,6 +117,20 @@ class World:
         return database
 
 
+def tables_of(spark: SparkSession, described: Mapping[str, Described] | None = None) -> dict[str, ts.Table]:
+    """Each table, read from a log."""
+    return {
+        name: ts.table(
+            ts.testing.frame(spark, f"{one.columns}, gone boolean"),
+            list(one.key),
+            apply_as_deletes="gone",
+            except_columns="gone",
+            name=name,
+        )
+        for name, one in (described or TABLES).items()
+    }
+
+
 def check(
     spark: SparkSession,
     queries: Mapping[str, str | tuple[str, str]],
@@ -144,14 +144,30 @@ def check(
     A query of two texts is that for Spark, then that for DuckDB. With `lively`, results have rows, and change, in
     a third of the micro-batches at least.
     """
+    tables = tables_of(spark, described)
+    texts = {name: (one, one) if isinstance(one, str) else one for name, one in queries.items()}
+    outputs = {name: (ts.sql(here, **tables), there) for name, (here, there) in texts.items()}
+    seen, moved = compare(outputs, batches, described, shards=2)
+    least = min(min(seen[name], moved[name]) for name in texts)
+    assert not lively or least >= len(batches) // 3, (seen, moved)
+
+
+def compare(
+    outputs: Mapping[str, tuple[ts.Table | ts.Stream, str]],
+    batches: Sequence[MicroBatch],
+    described: Mapping[str, Described] | None = None,
+    *,
+    shards: int,
+) -> tuple[Counter[str], Counter[str]]:
+    """Compare tables with what DuckDB says to a query, after each micro-batch.
+
+    Return in how many micro-batches each had rows, and in how many it changed.
+    """
     seen, moved = Counter[str](), Counter[str]()
     before: dict[str, Counter[tuple[Any, ...]]] = {}
-    world = World(spark, described or TABLES)
-    tables = world.tables()
-    texts = {name: (one, one) if isinstance(one, str) else one for name, one in queries.items()}
-    outputs = {name: ts.sql(here, **tables) for name, (here, _) in texts.items()}
+    world = World(described or TABLES)
     driver = ts.testing.Driver(
-        *(table.to(ts.to_memory(name), name=name) for name, table in outputs.items()), shards=2
+        *(table.to(ts.to_memory(name), name=name) for name, (table, _) in outputs.items()), shards=shards
     )
     sources = set(driver._sources)
     for number, batch in enumerate(batches):
@@ -160,7 +176,7 @@ def check(
             driver.pipe(name, batch[name])
         driver.run()
         with world.database() as database:
-            for name, (_, there) in texts.items():
+            for name, (_, there) in outputs.items():
                 found = database.execute(there)
                 columns = [one[0] for one in found.description or ()]
                 expected = counted(found.fetchall())
@@ -173,8 +189,7 @@ def check(
                 assert actual == expected, (
                     f"{name} after micro-batch {number}: {actual - expected} | {expected - actual}"
                 )
-    least = min(min(seen[name], moved[name]) for name in texts)
-    assert not lively or least >= len(batches) // 3, (seen, moved)
+    return seen, moved
 
 
 def counted(rows: Iterable[Sequence[Any]]) -> Counter[tuple[Any, ...]]:
