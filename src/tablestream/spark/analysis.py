@@ -147,7 +147,7 @@ def with_used(frame: DataFrame, found: Sequence[Analysed]) -> list[Analysed]:
         return list(found)
     try:
         with unlogged():
-            there = frame.select(*map(sink.quoted, names), F.lit(1).alias(_ONE_MORE))
+            there = frame.selectExpr(*map(sink.quoted, names), f"1 AS {_ONE_MORE}")
             used = frozenset(names) if there.select(*(one.column for one in asked)).columns else None
     except AnalysisException:
         used = None

@@ -185,6 +185,10 @@ class Failed:
         """Whether none fails."""
         return internal(f"{self.tested} IS NULL")
 
+    def is_fine_where(self, there: str) -> Column:
+        """The same of rows that are there, as SQL."""
+        return internal(f"({there}) AND {self.tested} IS NULL")
+
     @property
     def rejects(self) -> bool:
         """Whether a row for which one fails is rejected."""
@@ -435,6 +439,10 @@ class Scope:
         given = list(zip(columns, node.value, strict=True))
         failed = self._failed(node, "failed", seen, given, view)
         names = [self.name(node, number) for number in range(len(columns))]
+        caught_by = failed
+        if failed is not None and failed.owner.mode != "null" and delete_when is None:
+            # Nobody reads a row for which one fails: all have one condition in place of two. There may be thousands.
+            there, caught_by = failed.is_fine_where(row), None
         # These are null where there is no row, as the result's columns have to be.
         guarded_already = {name for one in inputs if one.there == exists for name in one.names}
         for number, (one, kind) in enumerate(given):
@@ -442,7 +450,7 @@ class Scope:
             if plain is None:
                 column = self._typed(one.expression, kind)
                 if one.expression.may_fail:
-                    column = caught(column, risk(one, kind), failed)
+                    column = caught(column, risk(one, kind), caught_by)
                 made[names[number]] = F.when(there, column)
             else:
                 names[number] = (
