@@ -172,9 +172,11 @@ def decode(blobs: Iterable[bytes | pa.Buffer], taken: Sequence[Bools] | None = N
 
 def _frame(tables: Sequence[pa.Table]) -> pl.DataFrame:
     """Messages of tables that have the same columns, and are all narrowed or none."""
-    if tables[0].schema.metadata:
-        return _widened(tables)
-    # Polars takes chunks one by one, column by column: of a few messages each, that costs more than a copy.
+    return _widened(tables) if tables[0].schema.metadata else _together(tables)
+
+
+def _together(tables: Sequence[pa.Table]) -> pl.DataFrame:
+    """Tables as one frame, of one chunk: Polars gathers and converts chunk by chunk, which costs more than a copy."""
     return frame_of(pa.concat_tables(tables).combine_chunks())
 
 
@@ -195,7 +197,7 @@ def _widened(tables: Sequence[pa.Table]) -> pl.DataFrame:
             for name, column in zip(table.column_names, table.columns, strict=True)
         ]
         widened.append(pa.table(columns, names=table.column_names))
-    frame = frame_of(pa.concat_tables(widened))
+    frame = _together(widened)
     if PARTITION not in frame.columns:
         return frame
     names = pl.lit(pl.Series(list(numbers), dtype=pl.String))

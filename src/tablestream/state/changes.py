@@ -141,8 +141,8 @@ def last_by(frame: pl.DataFrame, group: pl.Series, also: Sequence[str] = ()) -> 
     Groups are dense numbers, as `number_keys` gives them.
     """
     if also:
-        columns = frame.select(*also, group.alias("_group")).with_columns(pl.int_range(pl.len()).alias("_at"))
-        return frame[columns.group_by("_group", *also).agg(pl.col("_at").last())["_at"].sort()]
+        pairs = frame[list(also)].hstack([group.alias("_group")]).to_struct()
+        return frame[pairs.is_last_distinct().arg_true()]
     return frame[pl.Series(last_rows(group.to_numpy()))]
 
 
