@@ -191,6 +191,15 @@ MANY_TO_MANY: Queries = {
         SELECT p.city, p.n, q.place, q.n AS m FROM (SELECT city, count(*) AS n FROM people GROUP BY city) p
         FULL JOIN (SELECT place, count(*) AS n FROM visits GROUP BY place) q ON p.city IS NOT DISTINCT FROM q.place
     """,
+    "null finds null in other words": """
+        SELECT p.id, q.id AS other FROM people p LEFT JOIN people q
+        ON ((q.city IS NULL) AND p.city IS NULL OR p.city = q.city) AND NOT (p.age IS DISTINCT FROM q.age)
+    """,
+    "null finds null where": (
+        "SELECT p.id, w.wage FROM people p, wages w WHERE equal_null(p.boss, w.wage)",
+        "SELECT p.id, w.wage FROM people p, wages w WHERE p.boss IS NOT DISTINCT FROM w.wage",
+    ),
+    "zero for null": "SELECT p.id, w.wage FROM people p FULL JOIN wages w ON coalesce(p.boss, 0) = coalesce(w.wage, 0)",
     "groups of null meet": """
         SELECT p.city, p.n, q.place, q.n AS m FROM (SELECT city, count(*) AS n FROM people GROUP BY city) p
         FULL JOIN (SELECT place, count(*) AS n FROM visits GROUP BY place) q ON p.city = q.place
@@ -296,6 +305,11 @@ SUBQUERIES: Queries = {
     "exists with nulls": """
         SELECT id FROM people p WHERE NOT EXISTS (
             SELECT note FROM notes n WHERE n.who IS NOT DISTINCT FROM p.boss AND n.stars > p.id ORDER BY note LIMIT 1
+        )
+    """,
+    "exists with nulls in other words": """
+        SELECT id FROM people p WHERE EXISTS (
+            SELECT 1 FROM notes n WHERE n.who = p.boss OR (n.who IS NULL AND p.boss IS NULL)
         )
     """,
     "exists with a limit": "SELECT id FROM people p WHERE EXISTS (SELECT note FROM notes n WHERE n.who = p.id LIMIT 1)",

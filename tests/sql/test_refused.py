@@ -70,6 +70,7 @@ REFUSED = {
     "SELECT DISTINCT ON (city) city, id FROM people": [(1, 21, "SELECT", "Spark has no DISTINCT ON.")],
     "SELECT id FROM people UNION ALL BY NAME SELECT id FROM wages": [(1, 8, "UNION", "BY NAME")],
     "SELECT * REPLACE (age + 1 AS age) FROM people": [(1, 8, "SELECT", "Spark has no REPLACE of a star.")],
+    "SELECT NULL AS a, nope FROM people": [(1, 19, "SELECT", "There is no column nope.")],
     "SELECT age FROM people GROUP BY 1.5": [(1, 33, "GROUP BY", "SELECT has no column 1.5.")],
     "SELECT id FROM people ORDER BY 1.5": [(1, 32, "ORDER BY", "SELECT has no column 1.5.")],
     "SELECT a FROM people AS p(a, b, c, d, e, f)": [(1, 15, "FROM", "p has 5 columns, and 6 names.")],

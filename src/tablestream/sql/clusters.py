@@ -13,10 +13,10 @@ from sqlglot import exp
 
 from tablestream.sql.conditions import Condition
 from tablestream.sql.context import Context
-from tablestream.sql.joins import Equality, Joined, is_one_row, join
-from tablestream.sql.parse import wrapped
+from tablestream.sql.equalities import Equality, equalities
+from tablestream.sql.joins import Joined, is_one_row, join
 from tablestream.sql.rows import Rows
-from tablestream.sql.scope import Scope, filtered, own_columns
+from tablestream.sql.scope import Scope, filtered
 from tablestream.streams import Stream
 from tablestream.tables import GlobalTable
 
@@ -82,32 +82,6 @@ def inner_join(
     return rows
 
 
-def equalities(
-    nodes: Sequence[exp.Expr], left: Rows, right: Rows, context: Context
-) -> tuple[list[Equality], list[exp.Expr]]:
-    """Divide conditions into those that compare both sides for equality, and others."""
-    lefts, rights = Scope(left, context, "ON"), Scope(right, context, "ON")
-    found, others = list[Equality](), list[exp.Expr]()
-    for one in nodes:
-        sides = []
-        if isinstance(one, exp.EQ | exp.NullSafeEQ):
-            sides = [(one.left, one.right), (one.right, one.left)]
-        pair = next(
-            (
-                (mine, theirs)
-                for mine, theirs in sides
-                if any(own_columns(mine))
-                and any(own_columns(theirs))
-                and lefts.can_tell([mine])
-                and rights.can_tell([theirs])
-            ),
-            None,
-        )
-        if pair is None:
-            others.append(one)
-        else:
-            found.append(Equality(one, *(map(wrapped, pair) if isinstance(one, exp.NullSafeEQ) else pair)))
-    return found, others
 
 
 def _order(inputs: Sequence[Rows], pool: Sequence[Condition], context: Context) -> list[Rows]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from pyspark.sql import types as T
 from sqlglot import exp
 
 from tablestream.errors import ArgumentError
@@ -24,10 +25,13 @@ class Result:
         The table; a key that the query does not name is in it, too.
     columns
         The columns of the query, by their names, each with its name in the table.
+    untyped
+        The types that Spark gives to columns of nothing but null, by their names: the table has texts for void.
     """
 
     table: Handle
     columns: Mapping[str, str]
+    untyped: Mapping[str, T.DataType] = field(default_factory=dict)
 
     @classmethod
     def of(cls, table: Handle) -> Result:

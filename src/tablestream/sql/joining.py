@@ -11,10 +11,11 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from tablestream.sql.clusters import clustered, equalities, inner_join
+from tablestream.sql.clusters import clustered, inner_join
 from tablestream.sql.conditions import Condition, Input, Known, null_extended
 from tablestream.sql.context import Context
-from tablestream.sql.joins import Equality, Joined, join
+from tablestream.sql.equalities import Equality, equalities
+from tablestream.sql.joins import Joined, join
 from tablestream.sql.matches import semi_join
 from tablestream.sql.parse import beginning
 from tablestream.sql.rows import Rows

@@ -28,6 +28,7 @@ from tablestream.handles.unions import key_text
 from tablestream.spark.row import LEFT, RIGHT, Row, side_column
 from tablestream.sql.as_of import as_of_options
 from tablestream.sql.context import Context
+from tablestream.sql.equalities import Equality
 from tablestream.sql.handles import never_null, with_key_names
 from tablestream.sql.parse import unwrapped
 from tablestream.sql.rows import Rows, Visible, unique
@@ -38,23 +39,6 @@ from tablestream.tables import GlobalTable, Table
 
 How = Literal["inner", "left", "outer"]
 _Pointers: TypeAlias = "dict[str, Equality] | None"
-
-
-@dataclass(frozen=True)
-class Equality:
-    """A condition that compares both sides of a join.
-
-    Attributes
-    ----------
-    node
-        The condition.
-    left, right
-        Its side over the left rows, and that over the right ones.
-    """
-
-    node: exp.Expr
-    left: exp.Expr
-    right: exp.Expr
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,9 @@ from tablestream import functions as tf
 from tablestream.connectors.sink import quoted
 from tablestream.spark.row import LEFT, RIGHT, Row, side_column
 from tablestream.sql.context import Context
+from tablestream.sql.equalities import compared, in_one_type
 from tablestream.sql.joins import key_column
-from tablestream.sql.parse import spliced, unwrapped, wrapped
+from tablestream.sql.parse import spliced, unwrapped
 from tablestream.sql.rows import Rows, unique
 from tablestream.sql.scope import Scope, filtered, own_columns
 from tablestream.streams import Stream
@@ -50,19 +51,18 @@ class Related:
 
 def paired(node: exp.Expr, inner: Scope, outer: Scope) -> tuple[exp.Expr, exp.Expr] | None:
     """The two sides of an equality between a subquery and the query around it: that of the outer one first."""
-    if not isinstance(node, exp.EQ | exp.NullSafeEQ):
-        return None
-    for mine, theirs in ((node.left, node.right), (node.right, node.left)):
+    pair = compared(node)
+    for mine, theirs in (pair, reversed(pair)) if pair is not None else ():
         columns = list(own_columns(theirs))
         is_outer = bool(columns) and not any(inner.tells(one) for one in columns)
         if is_outer and any(own_columns(mine)) and inner.can_tell([mine]) and _tells(outer, theirs):
-            return (wrapped(theirs), wrapped(mine)) if isinstance(node, exp.NullSafeEQ) else (theirs, mine)
+            return in_one_type(theirs, mine, outer, inner)
     return None
 
 
 def _tells(outer: Scope, node: exp.Expr) -> bool:
     """Whether the query around a subquery has an expression: by its columns, or computed already."""
-    return outer.same(node) in outer.made or outer.can_tell([node])
+    return outer.same(unwrapped(node)) in outer.made or outer.can_tell([node])
 
 
 def grouped_by(found: Related, functions: dict[str, Any]) -> tuple[Table, list[str]]:

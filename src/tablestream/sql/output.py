@@ -7,17 +7,26 @@ A key column that the query names has the query's name. One that it does not nam
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from sqlglot import exp
 
 from tablestream.connectors.sink import quoted
+from tablestream.spark.analysis import unlogged
+from tablestream.spark.columns import sql_type
+from tablestream.spark.types import nullable
 from tablestream.sql.context import Context, Result
-from tablestream.sql.handles import Handle, with_key_names, with_values
+from tablestream.sql.handles import Handle, empty_rows, with_key_names, with_values
 from tablestream.sql.parse import beginning
 from tablestream.sql.rows import Rows, unique
 from tablestream.sql.scope import Scope
+
+#: Expressions whose parts can be void.
+_MAY_BE_VOID = (exp.Null, exp.Array, exp.Map, exp.VarMap)
 
 
 @dataclass(frozen=True)
@@ -123,6 +132,7 @@ def selected(rows: Rows, items: Sequence[Item], texts: Sequence[str], key: str =
         What a key that no column shows is called; default: as it is.
     """
     fold, table = rows.fold, rows.table
+    texts, untyped = typed(table, items, texts)
     keys = dict.fromkeys(table.key_columns, "")
     values: list[tuple[Item, str]] = []
     for item, text in zip(items, texts, strict=True):
@@ -139,7 +149,27 @@ def selected(rows: Rows, items: Sequence[Item], texts: Sequence[str], key: str =
             taken.append(keys[own])
     made = _computed(table, list(keys.values()), values)
     columns = {item.name: item.name for item in items}
-    return Result(made, columns)
+    return Result(made, columns, untyped)
+
+
+def typed(
+    table: Handle, items: Sequence[Item], texts: Sequence[str]
+) -> tuple[list[str], dict[str, T.DataType]]:
+    """Cast what is void, such as ``NULL`` and ``array()``, to texts; return also its own types, by names of columns."""
+    found, untyped = list(texts), dict[str, T.DataType]()
+    for number, one in enumerate(items):
+        if one.node.find(*_MAY_BE_VOID) is not None:
+            with suppress(PySparkException), unlogged():  # what is wrong is said where the column is made
+                kind = empty_rows(table).select(F.expr(texts[number])).schema[0].dataType
+                if with_texts(kind) != nullable(kind):
+                    found[number] = f"CAST({texts[number]} AS {sql_type(with_texts(kind))})"
+                    untyped[one.name] = kind
+    return found, untyped
+
+
+def with_texts(kind: T.DataType) -> T.DataType:
+    """The type with texts in place of void, which no table of Spark can hold."""
+    return nullable(kind, lambda leaf: T.StringType() if isinstance(leaf, T.NullType) else leaf)
 
 
 def _computed(table: Handle, keys: Sequence[str], values: Sequence[tuple[Item, str]]) -> Handle:

@@ -169,6 +169,11 @@ def unwrapped(node: exp.Expr) -> exp.Expr:
     return node.expressions[0] if is_wrapped else node
 
 
+def cast(node: exp.Expr, kind: str) -> exp.Cast:
+    """Return a value in another type, which is Spark's DDL."""
+    return exp.Cast(this=node.copy(), to=exp.Var(this=kind))
+
+
 def beginning(node: exp.Expr) -> int:
     """Return where an expression begins: the first place that is known of it or its parts."""
     return min((begin for begin, _ in _spans(node)), default=0)
@@ -193,6 +198,8 @@ def spliced(node: exp.Expr, text: str, replaced: Callable[[exp.Expr], str | None
         return " = ".join(spliced(one, text, replaced) for one in (node.left, node.right))
     if whole is None and isinstance(node, exp.Struct):  # of `wrapped`
         return f"named_struct('value', {spliced(node.expressions[0], text, replaced)})"
+    if whole is None and isinstance(node, exp.Cast):  # of `cast`
+        return f"CAST({spliced(node.this, text, replaced)} AS {node.args['to'].name})"
     known = whole is not None and _replacements(node, replaced, parts)
     if whole is None or not known:
         raise UnknownPlaceError(node)

@@ -12,7 +12,7 @@ from tablestream.connectors.sink import quoted
 from tablestream.spark.analysis import unlogged
 from tablestream.sql.context import Context
 from tablestream.sql.handles import empty_rows
-from tablestream.sql.parse import UnknownPlaceError, beginning, is_subquery, spliced
+from tablestream.sql.parse import UnknownPlaceError, beginning, cast, is_subquery, spliced
 from tablestream.sql.rows import AmbiguousError, Rows, Visible, fields_of, text_of
 
 #: The value of what was refused, so that what uses it gives no further reasons.
@@ -75,7 +75,7 @@ class Scope:
 
     def plain(self, node: exp.Expr) -> str:
         """The name of the column that an expression is, or its SQL: what methods of tables take."""
-        return self.name(node) or self.sql(node)
+        return self.name(node) or self.sql(cast(node, "STRING") if isinstance(node, exp.Null) else node)
 
     def name(self, node: exp.Expr) -> str | None:
         """The name of the table's column that an expression is, if it is nothing else."""
@@ -226,6 +226,8 @@ def conjuncts(node: exp.Expr | None) -> list[exp.Expr]:
     if node is None:
         return []
     node = node.unnest()
+    if isinstance(node, exp.Null):
+        return [cast(node, "BOOLEAN")]
     if isinstance(node, exp.And):
         return [*conjuncts(node.left), *conjuncts(node.right)]
     return [node, *_in_every_branch(node)] if isinstance(node, exp.Or) else [node]

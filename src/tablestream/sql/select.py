@@ -15,7 +15,7 @@ from tablestream.sql.from_ import from_rows
 from tablestream.sql.grouping_sets import repeated
 from tablestream.sql.groups import aggregating, always_a_row, grouped, groups_of, is_grouped
 from tablestream.sql.order import limit_of, limited, unordered
-from tablestream.sql.output import Item, items_of, selected, shown_items
+from tablestream.sql.output import Item, items_of, selected, shown_items, typed
 from tablestream.sql.parse import beginning
 from tablestream.sql.rows import Rows
 from tablestream.sql.scope import REFUSED, Scope, conjuncts
@@ -158,7 +158,7 @@ def _result(rows: Rows, items: Sequence[Item], texts: Sequence[str], context: Co
 
 def _check_each(rows: Rows, items: Sequence[Item], texts: Sequence[str], context: Context) -> None:
     """Note what is wrong with each column."""
-    for item, text in zip(items, texts, strict=True):
+    for item, text in zip(items, typed(rows.table, items, texts)[0], strict=True):
         if item.column is None and text and REFUSED not in text:
             with context.reasons.part(beginning(item.node), "SELECT"):
                 rows.table.select(F.expr(text))

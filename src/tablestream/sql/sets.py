@@ -15,10 +15,11 @@ from tablestream.connectors.sink import quoted
 from tablestream.handles.unions import key_text
 from tablestream.spark.analysis import unlogged
 from tablestream.spark.columns import sql_type
+from tablestream.spark.types import nullable
 from tablestream.sql.clauses import place_of
 from tablestream.sql.context import Context, Result
 from tablestream.sql.handles import Handle, empty_rows
-from tablestream.sql.output import Item, selected
+from tablestream.sql.output import Item, selected, with_texts
 from tablestream.sql.parse import is_bare
 from tablestream.sql.rows import Rows, unique
 from tablestream.streams import Stream
@@ -86,7 +87,9 @@ def union_all(branches: Sequence[Result], query: exp.Expr, context: Context) -> 
                 f"Its queries have {len(first.columns)} and {len(one.columns)} columns.",
                 "Give them as many.",
             )
-    types, names = _common_types(branches, query, context), list(first.columns)
+    kinds, names = _common_types(branches, query, context), list(first.columns)
+    types = [with_texts(one) for one in kinds]
+    untyped = {name: one for name, one in zip(names, kinds, strict=True) if with_texts(one) != nullable(one)}
     is_keyed = _have_one_key(branches, types)
     if any(isinstance(one.table, Stream) for one in branches):
         return Result(_merged(branches, names, types, query, context), {name: name for name in names}), ""
@@ -98,7 +101,7 @@ def union_all(branches: Sequence[Result], query: exp.Expr, context: Context) -> 
         made = tables[0].union(
             *tables[1:], branch=branch, names=[str(number) for number in range(1, len(tables) + 1)]
         )
-    return Result(made, {name: name for name in names}), branch
+    return Result(made, {name: name for name in names}, untyped), branch
 
 
 def _merged(
@@ -135,7 +138,15 @@ def _table(handle: Handle) -> Table:
 
 def _common_types(branches: Sequence[Result], query: exp.Expr, context: Context) -> list[T.DataType]:
     """The types of a union's columns, as Spark finds them."""
-    frames = [empty_rows(one.table).select(*map(quoted, one.columns.values())) for one in branches]
+    frames = [
+        empty_rows(one.table).selectExpr(
+            *(
+                f"CAST(NULL AS {sql_type(one.untyped[name])})" if name in one.untyped else quoted(column)
+                for name, column in one.columns.items()
+            )
+        )
+        for one in branches
+    ]
     whole = frames[0]
     try:
         with unlogged():
@@ -169,7 +180,7 @@ def _aligned(branch: Result, names: Sequence[str], types: Sequence[T.DataType], 
     for name, column, kind in zip(names, branch.columns.values(), types, strict=True):
         is_same = schema[column].dataType == kind
         texts.append(quoted(column) if is_same else f"CAST({quoted(column)} AS {sql_type(kind)})")
-        items.append(Item(name, exp.Null(), column if is_same and keyed else None))
+        items.append(Item(name, exp.column(column, quoted=True), column if is_same and keyed else None))
     return selected(Rows.of(branch.table, "", [], []), items, texts, key="" if keyed else "row_key").table
 
 

@@ -21,6 +21,7 @@ from sqlglot import exp
 from tablestream import functions as tf
 from tablestream.connectors.sink import quoted
 from tablestream.sql.context import Context
+from tablestream.sql.equalities import in_one_type
 from tablestream.sql.from_ import from_rows
 from tablestream.sql.groups import Group, grouped, is_grouped
 from tablestream.sql.handles import never_null
@@ -168,7 +169,9 @@ def _in(node: exp.In, whole: exp.Expr, rows: Rows, scope: Scope, context: Contex
     items = _items(query, found, context)
     if len(items) != len(values):
         raise context.refuse(node, scope.clause, f"IN compares {len(values)} with {len(items)} columns.", "")
-    compared = tuple(zip(values, items, strict=True))
+    around = replace(scope, rows=replace(scope.rows, table=rows.table))
+    pairs = zip(values, items, strict=True)
+    compared = tuple(in_one_type(value, item, around, found.scope) for value, item in pairs)
     rows, there = mark(replace(found, pairs=(*found.pairs, *compared)), rows, scope)
     equal = [one for one in _ins(whole) if scope.same(one) == scope.same(node)]
     only_true = all(_is_only_true_matters(one, whole) for one in equal)

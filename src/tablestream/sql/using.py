@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from tablestream.connectors.sink import quoted
 from tablestream.sql.context import Context
-from tablestream.sql.joins import Equality
+from tablestream.sql.equalities import Equality, in_one_type
 from tablestream.sql.rows import Rows, Visible, unique
 from tablestream.sql.scope import Scope
 from tablestream.tables import Table
@@ -21,8 +21,10 @@ def equalities_of(
     """The equalities that USING stands for."""
     found = []
     for name in using:
-        mine, theirs = (_qualified(name, Scope(side, context, "USING")) for side in (left, right))
-        found.append(Equality(exp.EQ(this=mine, expression=theirs), mine, theirs))
+        scopes = Scope(left, context, "USING"), Scope(right, context, "USING")
+        mine, theirs = (_qualified(name, one) for one in scopes)
+        node = exp.EQ(this=mine, expression=theirs)
+        found.append(Equality(node, *in_one_type(mine, theirs, *scopes)))
     return found
 
 
