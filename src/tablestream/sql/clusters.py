@@ -82,8 +82,6 @@ def inner_join(
     return rows
 
 
-
-
 def _order(inputs: Sequence[Rows], pool: Sequence[Condition], context: Context) -> list[Rows]:
     """The order in which most joins find the rows of an input by its whole key."""
     begins = [one for one in inputs if isinstance(one.table, Stream)] or [

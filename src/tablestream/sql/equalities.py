@@ -62,7 +62,7 @@ def _are_null(node: exp.Expr, equality: exp.Expr) -> bool:
     parts = [one.unnest() for one in (node.left, node.right)]
     if not all(isinstance(one, exp.Is) and isinstance(one.expression, exp.Null) for one in parts):
         return False
-    return {one.this.unnest() for one in parts} == {equality.left.unnest(), equality.right.unnest()}
+    return {one.this.unnest() for one in parts} == {equality.this.unnest(), equality.expression.unnest()}
 
 
 def equalities(

@@ -170,11 +170,11 @@ def _input(node: exp.Join, context: Context, used: set[str] | None) -> Input:
         if not (isinstance(one, exp.Boolean) and span(one) is None)  # the parser adds `true`
     )
     for condition in on:
-        if condition.find(*SUBQUERIES) is not None:
+        if condition.find(*SUBQUERIES) is not None and not _is_inner(node):
             raise context.refuse(
                 condition,
                 "ON",
-                "A subquery in ON is not maintained.",
+                "A subquery in ON of this join is not maintained.",
                 "Write it in WHERE, or join it in FROM.",
             )
     if _is_join(node.this):

@@ -17,14 +17,19 @@ from sqlglot import exp
 from tablestream import functions as tf
 from tablestream.connectors.sink import quoted
 from tablestream.spark.row import LEFT, RIGHT, Row, side_column
+from tablestream.sql.clusters import inner_join
 from tablestream.sql.context import Context
-from tablestream.sql.equalities import compared, in_one_type
+from tablestream.sql.equalities import Equality, compared, in_one_type
+from tablestream.sql.handles import never_null, with_values
 from tablestream.sql.joins import key_column
-from tablestream.sql.parse import spliced, unwrapped
-from tablestream.sql.rows import Rows, unique
+from tablestream.sql.parse import placed, span, spliced, unwrapped, wrapped
+from tablestream.sql.rows import Rows, Visible, unique
 from tablestream.sql.scope import Scope, filtered, own_columns
 from tablestream.streams import Stream
 from tablestream.tables import Table
+
+#: The table of the columns of the query around a subquery, where the subquery's rows have them.
+_AROUND = "(around)"
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,54 @@ def keyed_by(found: Related, *, or_more: bool = False) -> list[exp.Expr] | None:
     return [known[key] for key in keys] if set(known) == set(keys) else None
 
 
+def outward(node: exp.Expr, outer: Scope, inner: Scope | None = None) -> exp.Expr:
+    """An expression whose columns of the query around a subquery are found among the rows of `for_each`.
+
+    A column is the subquery's own if `inner` has it.
+    """
+
+    def renamed(one: exp.Expr) -> exp.Expr:
+        if not isinstance(one, exp.Column) or (inner is not None and inner.tells(one)):
+            return one
+        names = [part.name for part in one.parts]
+        found = outer.rows.find(names)
+        if found is None:
+            return one
+        made = exp.column(*reversed([_AROUND, found[0].column, *names[found[1] :]]), quoted=True)
+        return placed(made, span(one))
+
+    return node.transform(renamed)
+
+
+def for_each(found: Related, rows: Rows, scope: Scope, context: Context) -> Related:
+    """Compare a subquery for equality alone: where more is said of it, it is joined with the rows around it.
+
+    Its rows are then there once for each row around it that they belong to, and are compared with the key of that one.
+    """
+    if not found.others:
+        return found
+    if isinstance(rows.table, Stream):
+        raise _of_a_stream(found.others[0], scope, context)
+    others = [outward(one, scope, found.scope) for one in found.others]
+    equal = []
+    for theirs, mine in found.pairs:
+        left = outward(theirs, scope)
+        equal.append(Equality(exp.EQ(this=left.copy(), expression=mine.copy()), left, mine))
+    named = [one.parts for node in (*others, *(one.left for one in equal)) for one in own_columns(node)]
+    keys = rows.table.key_columns
+    columns = dict.fromkeys([*keys, *(one[1].name for one in named if one[0].name == _AROUND)])
+    around = tuple(Visible(_AROUND, one, one, merged=True) for one in columns)
+    outer = Rows(with_values(rows.table, {one: one for one in columns}), around, found.rows.place)
+    joined = inner_join(outer, found.rows, equal, others, "subquery", context)
+    pairs = []
+    for key in keys:
+        node: exp.Expr = exp.column(key, table=_AROUND, quoted=True)
+        scope.made[scope.same(node)] = quoted(key)
+        node = node if never_null(rows.table, key) else wrapped(node)
+        pairs.append((node, node))
+    return Related(joined, Scope(joined, context, "subquery"), tuple(pairs), ())
+
+
 def mark(found: Related, rows: Rows, scope: Scope) -> tuple[Rows, str]:
     """Join whether a subquery has a row."""
     keyed = keyed_by(found)
@@ -141,12 +194,7 @@ def looked_up(
 def matching(rows: Rows, found: Related, scope: Scope, context: Context, how: str) -> Rows:
     """Keep the rows that have a match, or those that have none."""
     if isinstance(rows.table, Stream):
-        raise context.refuse(
-            found.others[0] if found.others else found.pairs[0][0],
-            scope.clause,
-            "Only equalities find the rows that a record of a stream has.",
-            "Compare for equality alone, or read the records as a table.",
-        )
+        raise _of_a_stream(found.others[0], scope, context)
     visible = [replace(one, column=side_column(RIGHT, one.column)) for one in found.scope.rows.visible]
     inner = Scope(Rows(found.rows.table, tuple(visible)), context, "WHERE")
     outer = [replace(one, column=side_column(LEFT, one.column)) for one in scope.rows.visible]
@@ -166,6 +214,15 @@ def matching(rows: Rows, found: Related, scope: Scope, context: Context, how: st
     if texts:
         options["where"] = lambda *_: F.expr(" AND ".join(texts))
     return replace(rows, table=rows.table.join(found.rows.table, **options))  # type: ignore[arg-type]
+
+
+def _of_a_stream(node: exp.Expr, scope: Scope, context: Context) -> Exception:
+    return context.refuse(
+        node,
+        scope.clause,
+        "Only equalities find the rows that a record of a stream has.",
+        "Compare for equality alone, or read the records as a table.",
+    )
 
 
 def semi_join(

@@ -169,6 +169,17 @@ def unwrapped(node: exp.Expr) -> exp.Expr:
     return node.expressions[0] if is_wrapped else node
 
 
+def placed(node: exp.Expr, place: tuple[int, int] | None) -> exp.Expr:
+    """Return an expression that stands in the text in place of another one."""
+    node.meta[_SPAN] = place
+    return node
+
+
+def not_false(condition: exp.Expr) -> exp.Coalesce:
+    """Return that a condition holds or is null."""
+    return exp.Coalesce(this=condition, expressions=[exp.true()])
+
+
 def cast(node: exp.Expr, kind: str) -> exp.Cast:
     """Return a value in another type, which is Spark's DDL."""
     return exp.Cast(this=node.copy(), to=exp.Var(this=kind))
@@ -200,6 +211,8 @@ def spliced(node: exp.Expr, text: str, replaced: Callable[[exp.Expr], str | None
         return f"named_struct('value', {spliced(node.expressions[0], text, replaced)})"
     if whole is None and isinstance(node, exp.Cast):  # of `cast`
         return f"CAST({spliced(node.this, text, replaced)} AS {node.args['to'].name})"
+    if whole is None and isinstance(node, exp.Coalesce):  # of `not_false`
+        return f"coalesce({spliced(node.this, text, replaced)}, true)"
     known = whole is not None and _replacements(node, replaced, parts)
     if whole is None or not known:
         raise UnknownPlaceError(node)

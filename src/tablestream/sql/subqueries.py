@@ -7,8 +7,10 @@ subquery                  becomes
 ``x IN (...)``            the same, with its column compared with `x`
 ``x NOT IN (...)``        the same; and null where `x` or a value of the subquery is null, as in SQL
 an aggregate as a value   grouped by the same columns; joined: the value, 0 for a count without rows
-a row as a value          joined by its whole key
+a row as a value          joined by its whole key, or as the first one of ``ORDER BY ... LIMIT 1``
 ========================  ==================================================================================
+
+Where more than equality compares a subquery with the query around it, its rows are joined with those around it first.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from pyspark.sql import functions as F
 from sqlglot import exp
 
 from tablestream import functions as tf
@@ -26,9 +29,21 @@ from tablestream.sql.from_ import from_rows
 from tablestream.sql.groups import Group, grouped, is_grouped
 from tablestream.sql.handles import never_null
 from tablestream.sql.joins import is_one_row
-from tablestream.sql.matches import Related, grouped_by, keyed_by, looked_up, mark, matching, paired
+from tablestream.sql.matches import (
+    Related,
+    for_each,
+    grouped_by,
+    keyed_by,
+    looked_up,
+    mark,
+    matching,
+    outward,
+    paired,
+)
 from tablestream.sql.named import with_names
-from tablestream.sql.parse import beginning, is_bare, is_subquery
+from tablestream.sql.order import first_rows, limit_of, ordering
+from tablestream.sql.output import Item
+from tablestream.sql.parse import beginning, is_bare, is_subquery, not_false
 from tablestream.sql.rows import Rows
 from tablestream.sql.scope import REFUSED, Scope
 
@@ -92,8 +107,7 @@ def _joined(node: exp.Expr, whole: exp.Expr, rows: Rows, scope: Scope, context: 
     """Join a subquery, and let the scope know its value."""
     if isinstance(node, exp.Exists):
         found = _related(_some_row(_select_of(node.this, context)), scope, context)
-        _check_equalities(found, context)
-        rows, text = mark(found, rows, scope)
+        rows, text = mark(for_each(found, rows, scope, context), rows, scope)
     elif isinstance(node, exp.In):
         rows, text = _in(node, whole, rows, scope, context)
     else:
@@ -150,21 +164,10 @@ def _is_simple(select: exp.Select) -> bool:
     return not is_grouped(select) and not any(map(select.args.get, ("having", "limit", "offset", "qualify")))
 
 
-def _check_equalities(found: Related, context: Context) -> None:
-    if found.others:
-        raise context.refuse(
-            found.others[0],
-            "subquery",
-            "Only equalities can compare a subquery with the query around it here.",
-            "Use it as a condition of its own, joined to the others by AND.",
-        )
-
-
 def _in(node: exp.In, whole: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple[Rows, str]:
     """Join whether a value is among those of a subquery."""
     query = _select_of(node.args["query"], context)
     found = _related(query, scope, context)
-    _check_equalities(found, context)
     values = node.this.expressions if isinstance(node.this, exp.Tuple) else [node.this]
     items = _items(query, found, context)
     if len(items) != len(values):
@@ -172,15 +175,18 @@ def _in(node: exp.In, whole: exp.Expr, rows: Rows, scope: Scope, context: Contex
     around = replace(scope, rows=replace(scope.rows, table=rows.table))
     pairs = zip(values, items, strict=True)
     compared = tuple(in_one_type(value, item, around, found.scope) for value, item in pairs)
-    rows, there = mark(replace(found, pairs=(*found.pairs, *compared)), rows, scope)
+    equal_ones = for_each(replace(found, pairs=(*found.pairs, *compared)), rows, scope, context)
+    rows, there = mark(equal_ones, rows, scope)
     equal = [one for one in _ins(whole) if scope.same(one) == scope.same(node)]
     only_true = all(_is_only_true_matters(one, whole) for one in equal)
     if only_true or _no_nulls(compared, found, rows, scope):
         return rows, there
     if len(compared) > 1:
-        raise context.refuse(
-            node, scope.clause, "NOT IN of several columns is not maintained.", "Write NOT EXISTS."
-        )
+        perhaps = (not_false(exp.EQ(this=outward(a, scope), expression=b.copy())) for a, b in compared)
+        unsure = for_each(replace(found, others=(*found.others, *perhaps)), rows, scope, context)
+        rows, maybe = mark(unsure, rows, scope)
+        return rows, f"(CASE WHEN {there} THEN true WHEN {maybe} THEN NULL ELSE false END)"
+    found = for_each(found, rows, scope, context)
     value = found.scope.sql(items[0])
     functions = {"n": tf.count(), "nulls": tf.count(f"CASE WHEN ({value}) IS NULL THEN 1 END")}
     table, _ = grouped_by(found, functions)
@@ -243,10 +249,17 @@ def _scalar(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple
     is_aggregate = isinstance(query, exp.Select) and query.args.get("group") is None and is_grouped(query)
     if is_aggregate and not any(query.args.get(one) for one in ("having", "limit", "qualify")):
         return _aggregate(query, rows, scope, context)  # type: ignore[arg-type]
+    limit = limit_of(query)
+    if isinstance(query, exp.Select) and limit is not None and query.args.get("order") is not None:
+        first = query.copy()
+        first.set("order", None)
+        first.set("limit", None)
+        if limit.expression.name == "1" and _is_simple(first):
+            return _first(query, limit, rows, scope, context)
     found = _related(query, scope, context)
-    _check_equalities(found, context)
-    keyed = keyed_by(found)
     (item,) = _items(query, found, context)
+    found = for_each(found, rows, scope, context)
+    keyed = keyed_by(found)
     if keyed is None and found.pairs and keyed_by(found, or_more=True) is not None:
         table, _ = grouped_by(found, {"value": tf.first(found.scope.plain(item))})
         outer = scope.sqls(theirs for theirs, _ in found.pairs)
@@ -267,8 +280,7 @@ def _scalar(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple
 def _aggregate(query: exp.Select, rows: Rows, scope: Scope, context: Context) -> tuple[Rows, str]:
     """Join the aggregates of a subquery, and compute its value of them."""
     item = query.selects[0].unalias()
-    found = _read(query, scope, context)
-    _check_equalities(found, context)
+    found = for_each(_read(query, scope, context), rows, scope, context)
     groups = [Group(f"by_{n}", mine, None) for n, (_, mine) in enumerate(found.pairs, 1)]
     made = grouped(found.rows, groups, [item], found.scope, context)
     table = made.rows.table
@@ -281,6 +293,23 @@ def _aggregate(query: exp.Select, rows: Rows, scope: Scope, context: Context) ->
     }
     texts = {same: shown.get(text, text) for same, text in made.scope.made.items()}
     return rows, f"({replace(made.scope, made=texts).sql(item)})"
+
+
+def _first(
+    query: exp.Select, limit: exp.Limit, rows: Rows, scope: Scope, context: Context
+) -> tuple[Rows, str]:
+    """Join the first row of a subquery: that of each partition by what it is compared by."""
+    found = for_each(_read(query, scope, context), rows, scope, context)
+    item = query.selects[0]
+    value = found.scope.sql(item.unalias())
+    partition = [F.expr(f"{found.scope.sql(mine)} AS by_{n}") for n, (_, mine) in enumerate(found.pairs, 1)]
+    named = [Item(item.alias_or_name, item.unalias(), None)]
+    order = ordering(query.args["order"].expressions, named, [value], found.scope, context)
+    with_value = replace(found.rows, table=found.rows.table.with_columns(subquery=value))
+    first, _ = first_rows(with_value, 1, partition, order, "rank", context, limit)
+    outer = [*(scope.sqls(theirs for theirs, _ in found.pairs) or ["true"]), "1"]
+    rows, names = looked_up(rows, first.table, outer, {"value": "subquery"})
+    return rows, quoted(names["value"])
 
 
 def _matched(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Rows | None:
