@@ -92,6 +92,22 @@ def test_null_is_a_key_like_any_other(table: Target) -> None:
 
 
 @BOTH
+def test_a_log_gets_the_further_hops_of_a_query_that_has_evolved(
+    delta_spark: SparkSession, tmp_path: Path, writer: DeltaWriter
+) -> None:
+    log = Target(delta_spark, to_delta(tmp_path / "log", mode="changes", writer=writer))
+    log.write(changes(delta_spark, 0, (1, "a", "x")), 0)
+    further = changes(delta_spark, 1, (1, "a", "y"))
+    log.write(further.withColumn("_order", F.expr("struct(_order.*, 7L AS hop_1)")), 1)
+    log.write(changes(delta_spark, 2, (1, "a", None)), 2)  # back in the plan before
+    rows = log.read().orderBy("_order").select("v", "_order.hop_1").collect()
+    assert [tuple(row) for row in rows] == [("x", None), ("y", 7), (None, None)]
+    if writer == "delta-rs":
+        with pytest.raises(PlanError, match="has no column 'more'"):
+            log.write(changes(delta_spark, 3, (1, "a", "z")).withColumn("more", F.lit(1)), 3)
+
+
+@BOTH
 def test_replayed_micro_batch_is_skipped(table: Target) -> None:
     zero = changes(table.spark, 0, (1, "a", "x"))
     one = changes(table.spark, 1, (1, "a", None), (2, "b", "y"))

@@ -338,12 +338,12 @@ class RsTable:
                 store.delete_dir(place)
 
     def _fitted(self, frame: DataFrame) -> DataFrame:
-        """Cast rows to the types of the table, as MERGE on Spark would."""
+        """Cast rows to the types of the table, as MERGE on Spark would; an order may have hops that the table lacks."""
         columns = self.columns
         if columns is None:
             return frame
         texts = as_texts(columns, frame.schema)
-        kinds = {one.name: one.dataType for one in columns}
+        kinds = {one.name: one.dataType for one in columns if one.name != ORDER}
         rows = frame.alias("c").select(
             *(
                 F.expr(texts[name]).alias(name) if name in texts else F.col(f"c.{quoted(name)}")

@@ -108,6 +108,8 @@ class SparkTable:
         )
         if self._table is None and needs_mapping(rows.schema):
             marked = marked.options(**MAPPING)
+        if self._table is not None and _hops(rows.schema) - _hops(self._table.schema):
+            marked = marked.option("mergeSchema", value=True)
         with self._quick():
             marked.option("userMetadata", said.text).mode("overwrite" if said.whole else "append").save(
                 self.path
@@ -166,6 +168,12 @@ def last_changes(changes: DataFrame, key_columns: Sequence[str]) -> DataFrame:
     after = changes.filter(F.col(CHANGE_TYPE) != "update_preimage")
     ranked = after.withColumn(_RANK, F.row_number().over(by_key))
     return ranked.filter(F.col(_RANK) == 1).drop(_RANK)
+
+
+def _hops(columns: StructType) -> set[str]:
+    """The fields of a log's order; a query that has evolved may have more of them."""
+    order = columns[ORDER].dataType if ORDER in columns.names else None
+    return set(order.names) if isinstance(order, StructType) else set()
 
 
 def _merge_statement(
