@@ -16,7 +16,6 @@ from tests.plans import catalogue
 from tests.plans.engine import Engine
 from tests.plans.tables import (
     Record,
-    as_of_join,
     counted,
     foreign_key_join,
     key_join,
@@ -207,7 +206,6 @@ def test_a_pair_has_the_same_values_on_both_sides() -> None:
 
 
 NOT_FOLLOWED: dict[str, Callable[[], Node]] = {
-    "as of": lambda: as_of_join(A, materialized(B, 5)),
     "history": lambda: key_join(materialized(A, 5), materialized(B, 5), complete_history=True),
     "records": lambda: to_table(stream("S")),
 }

@@ -67,12 +67,13 @@ class Described:
         key: Mapping[str, Field],
         value: Fields = (),
         *,
+        column: str = "v",
         scattered: bool = False,
     ) -> StoredTable:
         """Return a trace of an operator as a table.
 
         `key`: columns of the trace, the ones that it is looked up by first. Without `value` it has no ``v``.
-        `scattered`: as of `StoredTable`.
+        `column`: the one with the value. `scattered`: as of `StoredTable`.
 
         Raises
         ------
@@ -87,7 +88,7 @@ class Described:
         parts = tuple(Field(f"key {number}", one.type) for number, one in enumerate(key.values()))
         columns = tuple(Field(f"value {number}", one.type) for number, one in enumerate(value))
         return StoredTable(
-            name=spec.name,
+            name=spec.name if column == "v" else f"{spec.name} {column}",
             round=work.number,
             operator=operator,
             fingerprint=work.fingerprint,
@@ -95,7 +96,7 @@ class Described:
             value=columns,
             stored_key=parts,
             traces=(spec,),
-            column="v" if "v" in spec.schema else LIVE,
+            column=column if column in spec.schema else LIVE,
             columns=tuple(key),
             scattered=scattered,
         )

@@ -9,6 +9,7 @@ from typing import Any
 from tablestream.planner.catalogue import StoredTable
 from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.provenance.described import Copied, Described, NotPlacedError, Parts
+from tablestream.provenance.rules.as_of import as_of_join, follow_as_of
 from tablestream.provenance.rules.foreign_key import (
     follow_foreign_key,
     follow_one_to_many,
@@ -58,13 +59,16 @@ from tablestream.topology.over import Over
 
 Describe = Callable[[Any, Described], Parts]
 
-#: By the name of a node's class, which is the kind of its step.
+#: The kind of the step of a join as of a time.
+AS_OF = "as of"
+#: By the kind of a step, which is mostly the name of a node's class.
 RULES: Mapping[str, tuple[Describe, Follow]] = {
     Source.__name__: (source, follow_source),
     Select.__name__: (select, follow_select),
     Filter.__name__: (filtered, follow_filter),
     KeyJoin.__name__: (key_join, follow_key_join),
     ForeignKeyJoin.__name__: (foreign_key_join, follow_foreign_key),
+    AS_OF: (as_of_join, follow_as_of),
     OneToMany.__name__: (one_to_many, follow_one_to_many),
     Aggregate.__name__: (groups, follow_groups),
     Top.__name__: (groups, follow_top),
@@ -141,7 +145,7 @@ def _step(node: Node, names: Mapping[Node, str], kind: str, parts: Parts, tables
 
 
 def _kind(node: Node, context: Described) -> str:
-    """The kind of a node's step. Joins as of a time and of histories, and what is frozen, are not followed."""
+    """The kind of a node's step. Joins of histories, and what is frozen, are not followed."""
     if isinstance(node, Keep) and node.freezes:
         return OTHER
     if node.is_stream and not isinstance(node, Source):
@@ -150,7 +154,7 @@ def _kind(node: Node, context: Described) -> str:
         return OTHER
     if isinstance(node, ForeignKeyJoin):
         if node.as_of is not None:
-            return OTHER
+            return AS_OF
         if node.on_key and not context.plan.options.compat:
             return KeyJoin.__name__
     kind = type(node).__name__

@@ -15,8 +15,8 @@ from tablestream.planner import catalogue
 from tablestream.planner.catalogue import StoredTable, StoredTables
 from tablestream.topology.nodes import Field, Fields
 
-#: Rises when an older version could not read it.
-FORMAT_VERSION = 1
+#: Rises when an older version could not read it. 2: joins as of a time are followed.
+FORMAT_VERSION = 2
 #: The role of a table in the state that has the rows of a step.
 ROWS = "rows"
 
@@ -121,9 +121,9 @@ def encode(lineage: Lineage) -> str:
 
 
 def decode(text: str) -> Lineage | None:
-    """Read the text that `encode` wrote; None if another version wrote it."""
+    """Read the text that `encode` wrote; None if a later version wrote it."""
     document = json.loads(text)
-    if document.get("version") != FORMAT_VERSION:
+    if document.get("version") not in {1, FORMAT_VERSION}:
         return None
     steps = [_step(one) for one in document["steps"]]
     tables = catalogue.decode(document["tables"]).by_name

@@ -107,17 +107,17 @@ def _is_null(key: Key) -> bool:
 
 def _of_left(walk: Walk, step: Step, asked: Sequence[Asked], width: int) -> list[Derived]:
     """Results of left rows."""
-    lefts, named = _naming(walk, step, step.parents[0], [one.key[:width] for one in asked])
+    lefts, named = naming(walk, step, step.parents[0], [one.key[:width] for one in asked])
     pointing = list(dict.fromkeys(key for key in named if key is not None))
     rights = dict(zip(pointing, walk.find(step.parents[1], [Asked(key) for key in pointing]), strict=True))
-    nothing = _nothing(walk, step.parents[1])
+    nothing = nothing_of(walk, step.parents[1])
     return [
-        _pair(step, one, left, nothing if key is None else rights[key], key)
+        paired(step, one, left, nothing if key is None else rights[key], key)
         for one, left, key in zip(asked, lefts, named, strict=True)
     ]
 
 
-def _pair(step: Step, asked: Asked, left: Finding, right: Finding, key: Key | None) -> Derived:
+def paired(step: Step, asked: Asked, left: Finding, right: Finding, key: Key | None) -> Derived:
     """The result of a left row, and of the row that it names."""
     kept = replace(step, how="left" if step.how in {"left", "outer"} else "inner")
     derived = joined(kept, asked, (left, right))
@@ -151,13 +151,13 @@ def said(key: Any) -> str:
     return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
 
 
-def _nothing(walk: Walk, name: str) -> Finding:
+def nothing_of(walk: Walk, name: str) -> Finding:
     """No row of a table, of which no key is known."""
     step = walk.lineage.steps[name]
     return Finding(step.title, step.words, {}, there=False)
 
 
-def _naming(walk: Walk, step: Step, many: str, keys: Sequence[Key]) -> tuple[list[Finding], list[Key | None]]:
+def naming(walk: Walk, step: Step, many: str, keys: Sequence[Key]) -> tuple[list[Finding], list[Key | None]]:
     """Find the rows that name others by their keys, and the key that each names; None: it names none."""
     width = len(keys[0]) if keys else 0
     known = walk.kept(step, NAMED, keys)
@@ -180,7 +180,7 @@ def _naming(walk: Walk, step: Step, many: str, keys: Sequence[Key]) -> tuple[lis
 def _alone(walk: Walk, step: Step, keys: Sequence[Key], side: int) -> list[Derived]:
     """Results of rows that nothing names."""
     naming = walk.kept(step, NAMING, keys)
-    many = _nothing(walk, step.parents[1 - side])
+    many = nothing_of(walk, step.parents[1 - side])
     found = []
     for key, one in zip(keys, walk.find(step.parents[side], [Asked(key) for key in keys]), strict=True):
         there, notes = one.there, (f"{one.table} has no row with this key.",) if one.there is False else ()
@@ -196,7 +196,7 @@ def follow_one_to_many(walk: Walk, step: Step, asked: Sequence[Asked]) -> list[D
     """The key has the key of the one, then that of the many; of a row of the one without the many, nulls."""
     one_name, many_name = step.parents
     width = len(walk.lineage.steps[one_name].key)
-    manys, named = _naming(walk, step, many_name, [one.key[width:] for one in asked])
+    manys, named = naming(walk, step, many_name, [one.key[width:] for one in asked])
     ones = walk.find(one_name, [Asked(one.key[:width]) for one in asked])
     found = [
         _one_of_many(step, given, one, many, key, width)
