@@ -564,6 +564,49 @@ OVER: Queries = {
     ),
 }
 
+#: Arrays of a row, the same in both: its city and place where they are known.
+_SPARK = "filter(array(city, CAST(age AS STRING)), x -> x IS NOT NULL)"
+_DUCK = "list_filter([city, CAST(age AS VARCHAR)], lambda x: x IS NOT NULL)"
+ELEMENTS: Queries = {
+    "lateral view": (
+        f"SELECT id, x FROM people p LATERAL VIEW explode({_SPARK}) t AS x WHERE x <> '20' AND p.id < 5",
+        f"SELECT id, x FROM (SELECT id, unnest({_DUCK}) AS x FROM people) WHERE x <> '20' AND id < 5",
+    ),
+    "outer": (
+        f"SELECT id, i, x FROM people LATERAL VIEW OUTER posexplode(CASE WHEN id > 2 THEN {_SPARK} END) t AS i, x",
+        f"""
+        SELECT id, i - 1 AS i, x FROM people
+        LEFT JOIN LATERAL (SELECT unnest({_DUCK}) AS x, generate_subscripts({_DUCK}, 1) AS i WHERE id > 2) ON true
+        """,
+    ),
+    "unnest, then join": (
+        f"""
+        SELECT p.id, t.x, c.size FROM people p CROSS JOIN UNNEST({_SPARK}) AS t(x) JOIN cities c ON c.city = t.x
+        WHERE c.size > 1 AND p.age >= 20
+        """,
+        f"""
+        SELECT p.id, p.x, c.size FROM (SELECT id, age, unnest({_DUCK}) AS x FROM people) p JOIN cities c ON c.city = p.x
+        WHERE c.size > 1 AND p.age >= 20
+        """,
+    ),
+    "grouped elements of a map": (
+        """
+        SELECT k, count(*) AS n, sum(v) AS s FROM people p, notes n, LATERAL explode(map('a', age, 'b', stars)) AS t(k, v)
+        WHERE n.who = p.id GROUP BY k
+        """,
+        """
+        SELECT k, count(*) AS n, sum(v) AS s FROM (
+            SELECT 'a' AS k, age AS v FROM people p, notes n WHERE n.who = p.id
+            UNION ALL SELECT 'b', stars FROM people p, notes n WHERE n.who = p.id
+        ) GROUP BY k
+        """,
+    ),
+    "constants": """
+        SELECT p.id, v.a, v.b FROM people p JOIN (VALUES (20, 'x'), (30, 'y'), (30, 'z')) AS v(a, b) ON p.age = v.a
+    """,
+    "all constants": "SELECT p.id, v.a FROM people p CROSS JOIN (VALUES (1), (NULL)) AS v(a) WHERE p.id > 1",
+}
+
 #: Where a shorter way to the plan would have another meaning.
 MEANING: Queries = {
     "parentheses": "SELECT sum(age * (2 + 3)) AS a, sum(age * 2 + 3) AS b FROM people",
@@ -769,6 +812,11 @@ def test_what_is_written_has_its_meaning(spark: SparkSession, queries: Queries) 
 
 @pytest.mark.parametrize("queries", quick_first(parts(OVER)))
 def test_window_functions(spark: SparkSession, queries: Queries) -> None:
+    check(spark, queries, changes(8))
+
+
+@pytest.mark.parametrize("queries", quick_first(parts(ELEMENTS)))
+def test_elements_of_rows(spark: SparkSession, queries: Queries) -> None:
     check(spark, queries, changes(8))
 
 

@@ -79,10 +79,13 @@ REFUSED = {
     ],
     "SELECT (SELECT age FROM people) FROM cities": [(1, 8, "SELECT", "This subquery may have several rows.")],
     "SELECT nofunc(id) FROM people": [(1, 8, "SELECT", "Cannot resolve routine `nofunc`")],
-    "SELECT id FROM people, LATERAL VIEW explode(array(1)) t AS x": [(1, 24, "FROM", "")],
-    "SELECT id FROM people LATERAL VIEW explode(array(1)) t AS x": [
-        (1, 44, "LATERAL VIEW", "not maintained")
+    "SELECT id FROM people LATERAL VIEW explode(array(1)) t AS x, y": [
+        (1, 44, "LATERAL VIEW", "It has 1 columns, and 2 names.")
     ],
+    "SELECT id FROM people LEFT JOIN (VALUES (1)) AS v(a) ON id = v.a": [
+        (1, 23, "VALUES", "Rows that are made of")
+    ],
+    "SELECT a FROM (VALUES (1)) AS v(a)": [(1, 15, "FROM", "Constants alone")],
     "SELECT id, age FROM people UNION ALL SELECT id FROM wages": [(1, 8, "UNION", "2 and 1 columns")],
     "SELECT 1 AS one": [(1, 8, "FROM", "A query without FROM")],
     "SELECT id FROM": [(1, 11, "text", "It cannot be parsed near 'FROM': Expected table name")],

@@ -10,12 +10,13 @@ from sqlglot import exp
 from tablestream.sql.as_of import of_asof_join, of_version, with_waits
 from tablestream.sql.conditions import SUBQUERIES, Input
 from tablestream.sql.context import Context
+from tablestream.sql.elements import expanded, generator_of
 from tablestream.sql.handles import with_values
 from tablestream.sql.joining import joined
 from tablestream.sql.parse import beginning, more_parts, span
 from tablestream.sql.refusals import PartRefusedError
-from tablestream.sql.rows import Rows, unique
-from tablestream.sql.scope import conjuncts, filtered
+from tablestream.sql.rows import Rows, Visible, unique
+from tablestream.sql.scope import Scope, conjuncts, filtered, own_columns
 from tablestream.sql.time_windows import table_function
 from tablestream.streams import Stream
 from tablestream.tables import GlobalTable
@@ -30,25 +31,44 @@ def from_rows(select: exp.Select, context: Context) -> tuple[Rows, list[exp.Expr
         The rows, and the conditions of WHERE that are not applied yet: those with subqueries or without columns.
     """
     where = select.args.get("where")
-    return joined(_inputs(select, context), conjuncts(where.this if where else None), context)
+    conditions = conjuncts(where.this if where else None)
+    nodes, used = _nodes(select, context), _used_names(select)
+    places = [number for number, one in enumerate(nodes) if generator_of(one) is not None]
+    if places[:1] == [0]:
+        said = "Constants alone have no changes to maintain."
+        raise context.refuse(nodes[0], "FROM", said, "Write a table before them, and join them.")
+    inputs = _inputs(nodes[: (places or [len(nodes)])[0]], used, select, context)
+    for number, place in enumerate(places, 1):
+        told = Scope(replace(inputs[0].rows, visible=_visible(inputs)), context, "WHERE")
+        ready = [one for one in conditions if any(own_columns(one)) and told.can_tell([one])]
+        rows, rest = joined(inputs, ready, context)
+        conditions = [*rest, *(one for one in conditions if one not in ready)]
+        inputs = [Input(expanded(nodes[place], rows, context))]
+        more = nodes[place + 1 : (*places, len(nodes))[number]]
+        inputs += _inputs(more, used, select, context)
+    return joined(inputs, conditions, context)
 
 
-def _inputs(select: exp.Select, context: Context) -> list[Input]:
-    """The inputs of FROM, with the columns that the query names."""
+def _visible(inputs: Sequence[Input]) -> tuple[Visible, ...]:
+    return tuple(column for one in inputs for column in one.rows.visible)
+
+
+def _nodes(select: exp.Select, context: Context) -> list[exp.Expr]:
+    """The parts of FROM, one after the other."""
     begin = select.args.get("from_")
     if begin is None:
         raise context.refuse(select, "FROM", "A query without FROM has nothing to maintain.", "Name a table.")
     first, joins = _first(begin.this)
     joins = [*joins, *(select.args.get("joins") or [])]
-    found = _read([first, *joins], context, _used_names(select))
     _check_commas(joins, context)
-    for one in select.args.get("laterals") or []:
-        raise context.refuse(
-            one,
-            "LATERAL VIEW",
-            "LATERAL VIEW is not maintained.",
-            "Use flat_map of the table in Python, and query its result.",
-        )
+    return [first, *joins, *(select.args.get("laterals") or [])]
+
+
+def _inputs(
+    nodes: Sequence[exp.Expr], used: set[str] | None, select: exp.Select, context: Context
+) -> list[Input]:
+    """Tables and queries of FROM, with the columns that the query names."""
+    found = _read(nodes, context, used)
     found = _told_apart(found, context)
     if len(found) > 1:
         found = [replace(one, rows=_narrowed(one.rows)) for one in found]

@@ -1,0 +1,100 @@
+"""Rows for the elements of each row before: ``explode`` and ``posexplode``, ``UNNEST``, and joins with ``VALUES``.
+
+Constants have no changes of their own: a join with them gives each row once for each constant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from sqlglot import exp
+
+from tablestream.connectors.sink import quoted
+from tablestream.sql.context import Context
+from tablestream.sql.parse import beginning
+from tablestream.sql.rows import Rows, Visible, unique
+from tablestream.sql.scope import Scope, conjuncts, filtered
+from tablestream.streams import Stream
+
+
+def generator_of(node: exp.Expr) -> exp.Expr | None:
+    """What a part of FROM makes rows with, of the rows before it; None: it is a table or a query."""
+    inside = node.this if isinstance(node, exp.Join) else node
+    if isinstance(inside, exp.Lateral | exp.Table):
+        inside = inside.this
+    return inside if isinstance(inside, exp.Explode | exp.Unnest | exp.Values) else None
+
+
+def expanded(node: exp.Expr, rows: Rows, context: Context) -> Rows:
+    """Return each row once for each element that a part of FROM gives it."""
+    made, part = generator_of(node), node.this if isinstance(node, exp.Join) else node
+    assert made is not None  # noqa: S101 - the caller has asked
+    clause = "LATERAL VIEW" if part.args.get("view") else type(made).__name__.upper()
+    on = [one for one in conjuncts(node.args.get("on")) if not isinstance(one, exp.Boolean)]
+    is_left = node.args.get("side") == "LEFT"
+    is_more = any(node.args.get(one) for one in ("using", "method")) or node.args.get("side") in {
+        "RIGHT",
+        "FULL",
+    }
+    if is_more or (is_left and on) or node.args.get("kind") in {"SEMI", "ANTI"}:
+        said = (
+            "Rows that are made of those before can only be joined by CROSS, INNER or LEFT JOIN ... ON true."
+        )
+        raise context.refuse(node, clause, said, "Write the conditions in WHERE.")
+    is_outer = bool(part.args.get("outer")) or is_left or type(made).__name__.endswith("Outer")
+    scope, taken = Scope(rows, context, clause), list(rows.table.columns)
+    element, place = unique("element", taken, rows.fold), unique("place", taken, rows.fold)
+    with context.reasons.placed(beginning(node), clause):
+        array, columns = _elements(made, quoted(element), quoted(place), scope)
+        alias = part.args.get("alias")
+        source, names = (alias.name, [one.name for one in alias.columns]) if alias else ("", [])
+        if isinstance(made, exp.Unnest) and source and not names:
+            names = [source]
+        if names and len(names) != len(columns):
+            said = f"It has {len(columns)} columns, and {len(names)} names."
+            raise context.refuse(node, clause, said, "Give it as many names.")
+        shown = dict(zip(names or columns, columns.values(), strict=True))
+        if is_outer:
+            there = f"coalesce(size({array}), 0) > 0"
+            array = f"CASE WHEN {there} THEN {array} ELSE array(NULL) END"
+            shown = {name: f"CASE WHEN {there} THEN {text} END" for name, text in shown.items()}
+        own = {name: unique(name, [*taken, element, place], rows.fold) for name in shown}
+        kept = {one.column for one in rows.visible} - set(rows.table.key_columns)
+        values = [quoted(one) for one in taken if one in kept]
+        values += [f"{text} AS {quoted(own[name])}" for name, text in shown.items()]
+        structs = f"transform({array}, ({quoted(element)}, {quoted(place)}) -> struct({', '.join(values)}))"
+        table = rows.table
+        if isinstance(table, Stream):
+            table = table.flat_map(structs)
+        else:
+            table = table.flat_map(structs, position=unique("position", [*taken, *own.values()], rows.fold))
+    visible = (*rows.visible, *(Visible(source, name, column) for name, column in own.items()))
+    rows = replace(rows, table=table, visible=visible)
+    for one in on:
+        rows = filtered(rows, one, "ON", context)
+    return rows
+
+
+def _elements(made: exp.Expr, element: str, place: str, scope: Scope) -> tuple[str, dict[str, str]]:
+    """An array, and the columns of its elements: SQL over an element and its place."""
+    if isinstance(made, exp.Values):
+        tuples = [one.expressions if isinstance(one, exp.Tuple) else [one] for one in made.expressions]
+        fields = [
+            [f"'c{number}', {text}" for number, text in enumerate(scope.sqls(one), 1)] for one in tuples
+        ]
+        structs = [f"named_struct({', '.join(one)})" for one in fields]
+        columns = {f"col{number}": f"{element}.c{number}" for number in range(1, len(tuples[0]) + 1)}
+        return f"array({', '.join(structs)})", columns
+    given = made.expressions[0] if isinstance(made, exp.Unnest) else made.this
+    text = f"({scope.sql(given)})"
+    kind = scope.rows.table.select(F.expr(f"{text} AS `elements of the row`")).schema[-1].dataType
+    columns = {"col": element}
+    if isinstance(kind, T.MapType):
+        text, columns = f"map_entries({text})", {"key": f"{element}.key", "value": f"{element}.value"}
+    if isinstance(made, exp.Posexplode):
+        columns = {"pos": place} | columns
+    if isinstance(made, exp.Unnest) and made.args.get("offset"):
+        raise scope.context.refuse(made, "UNNEST", "WITH ORDINALITY is not maintained.", "Write posexplode.")
+    return text, columns
