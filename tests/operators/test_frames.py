@@ -199,3 +199,26 @@ def test_rows_whose_value_is_null_are_passed_over() -> None:
         "last_value": [None, 1, 1, 2, 2, 3],
         "nth_value": [None, None, None, 2, 2, 2],
     }
+
+
+def test_bounds_beyond_all_rows_and_distances_of_short_floats() -> None:
+    every = Frame(by_rows=True, start=0, end=LARGEST)  # Spark's unboundedFollowing
+    assert seen(Use("count", "c0"), [1, 2, 3], every, [0, 1, 2]) == [3, 2, 1]
+    tenths = np.array([0.1, 0.2, 0.3, 0.4], dtype=np.float32)
+    near = Frame(start=-0.1, end=0)
+    given = pl.Series("by", tenths)
+    rows = pl.DataFrame({"c0": [1, 2, 3, 4], "by": given}).to_struct("v")
+    places = np.arange(4)
+    frames = Frames(rows, places, places == 0, places, near, (("by", False),))
+    assert Use("count", "c0").of(frames).to_list() == [1, 2, 1, 2]  # as in DuckDB: 0.3 - 0.1 is more than 0.2
+
+
+def test_no_row_before_is_the_row_itself_also_where_nulls_are_passed_over() -> None:
+    for function in ("lag", "lead"):
+        use = Use(function, "c0", offset=0, ignores_nulls=True)
+        assert seen(use, [1, None, 3], Frame(), [0, 1, 2]) == [1, None, 3]
+
+
+def test_a_mean_that_does_not_fit_its_type_ends_the_query() -> None:
+    with pytest.raises(TotalOverflowError, match=r"does not fit decimal\(38,14\)"):
+        told("avg", [Decimal("9" * 25 + ".0000000001")], [0])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any, cast
 
@@ -277,7 +277,7 @@ def _fields(facts: list[dict[str, str]]) -> Fields:
 
 
 def _encoded(spec: TraceSpec) -> dict[str, Any]:
-    facts = {name: value for name, value in vars(spec).items() if name != "schema"}
+    facts = {one.name: getattr(spec, one.name) for one in fields(spec) if one.name != "schema"}
     return facts | {"schema": _schema_text(tuple(spec.schema.items()))}
 
 

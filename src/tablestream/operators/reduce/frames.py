@@ -112,16 +112,20 @@ class Frames:
     def _reached(self, distance: float, *, behind: bool) -> Ints:
         """The position of the first row that is so far from each row or, with `behind`, of the first one beyond."""
         if self.frame.by_rows:
-            return np.clip(self.places + int(distance) + behind, self.start, self.end)
+            most = len(self.places)
+            moved = self.places + min(max(int(distance), -most), most) + behind
+            return np.clip(moved, self.start, self.end)
         if not distance:
             return self.peer_end if behind else run_start(self.peer_begins)
         *outer, (name, down) = self.order
         column = self.column(name)
         is_float = column.dtype.is_float()
         there = column.is_not_null() & column.is_not_nan() if is_float else column.is_not_null()
-        numbers = column.to_physical().cast(pl.Float64 if is_float else pl.Int64).set(~there, 0).to_numpy()
+        kind = column.dtype if is_float else pl.Int64()  # a float is moved as a float: so does Spark
+        numbers = column.to_physical().cast(kind).set(~there, 0).to_numpy()
         numbers = numbers if not down else -numbers if is_float else ~numbers
-        reached = np.where(there, numbers + distance if is_float else _moved(numbers, int(distance)), numbers)
+        moved = numbers + numbers.dtype.type(distance) if is_float else _moved(numbers, int(distance))
+        reached = np.where(there, moved, numbers)
         apart = starts(self.partition, ints(column.is_null()), ints(there))
         for one, _ in outer:
             apart[1:] |= differs(self.column(one))
@@ -177,7 +181,8 @@ class Use:
 
     def _told(self, frames: Frames, column: pl.Series) -> Ints:
         """The position of the row whose value each row is told; -1: there is none."""
-        known = np.flatnonzero(column.is_not_null()) if self.ignores_nulls else frames.places
+        passes = self.ignores_nulls and self.offset > 0  # no row before or after: the row itself
+        known = np.flatnonzero(column.is_not_null()) if passes else frames.places
         begin, end = frames.first, frames.after
         if self.function in {"lag", "lead"}:
             begin, end = frames.start, frames.end
@@ -214,13 +219,28 @@ class Use:
             elif self.function == "sum":
                 self._check(total.is_between(_LEAST, _GREATEST), "bigint")
         if self.function == "avg":
-            total = _means(total, count) if isinstance(kind, pl.Decimal) else total.cast(pl.Float64) / count
+            total = (
+                self._means(total, count) if isinstance(kind, pl.Decimal) else total.cast(pl.Float64) / count
+            )
         return total.set(count == 0, None)
+
+    def _means(self, totals: pl.Series, counts: pl.Series) -> pl.Series:
+        """The means of decimals, with four digits more, as in Spark."""
+        assert isinstance(totals.dtype, pl.Decimal)  # noqa: S101 - it says how many digits there are
+        scale = min(totals.dtype.scale + 4, 38)
+        unit, least_wrong = Decimal(1).scaleb(-scale), Decimal(1).scaleb(38 - scale)
+        found = [
+            _EXACT.quantize(_EXACT.divide(total, Decimal(count)), unit) if count else None
+            for total, count in zip(totals.to_list(), counts.to_list(), strict=True)
+        ]
+        fits = [one is None or abs(one) < least_wrong for one in found]
+        self._check(pl.Series(fits, dtype=pl.Boolean), f"decimal(38,{scale})")
+        return pl.Series(found, dtype=pl.Decimal(38, scale))
 
     def _check(self, fits: pl.Series, kind: str) -> None:
         if not fits.all():
             raise TotalOverflowError(
-                f"A sum in column '{self.name}' does not fit {kind}.",
+                f"A sum or mean in column '{self.name}' does not fit {kind}.",
                 hint="Cast the column before it is added up, for instance to double.",
             )
 
@@ -266,18 +286,6 @@ def _folded(frames: Frames, numbers: pl.Series, how: Literal["sum", "max"]) -> p
     pairs = np.column_stack([frames.first, frames.after]).ravel()
     function = np.add if how == "sum" else np.maximum
     return pl.Series(function.reduceat(np.append(numbers.to_numpy(), 0), pairs)[::2])
-
-
-def _means(totals: pl.Series, counts: pl.Series) -> pl.Series:
-    """The means of decimals, with four digits more, as in Spark."""
-    assert isinstance(totals.dtype, pl.Decimal)  # noqa: S101 - it says how many digits there are
-    scale = min(totals.dtype.scale + 4, 38)
-    unit = Decimal(1).scaleb(-scale)
-    found = [
-        _EXACT.quantize(_EXACT.divide(total, Decimal(count)), unit) if count else None
-        for total, count in zip(totals.to_list(), counts.to_list(), strict=True)
-    ]
-    return pl.Series(found, dtype=pl.Decimal(38, scale))
 
 
 def _taken(frames: Frames, name: str, at: Ints) -> pl.Series:

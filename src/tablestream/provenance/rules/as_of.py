@@ -30,7 +30,7 @@ def as_of_join(node: ForeignKeyJoin, plan: Described) -> Parts:
         f"{node.how} join as of {node.as_of.text}" if node.as_of is not None else "",
         node.parents,
         how=node.how,
-        texts=tuple(one.text for one in node.on),
+        texts=(*(one.text for one in node.on), *([] if node.as_of is None else [node.as_of.text])),
         columns=plan.columns(node.select),
         deletes=deletes,
         unless=unless,
@@ -63,7 +63,10 @@ def _version(walk: Walk, name: str, names: Key, values: Any) -> Finding:
     below = step
     while below.parents and walk.title(below.parents[0]) == step.title:
         below = walk.lineage.steps[below.parents[0]]
-    time = _EPOCH + timedelta(microseconds=time_us)
+    try:
+        time = str(_EPOCH + timedelta(microseconds=time_us))
+    except OverflowError:  # Spark's times go further
+        time = f"{time_us} microseconds since 1970"
     note = (
         f"As of {time}."
         if values is not None

@@ -140,7 +140,7 @@ def _names(step: Step, left: Finding, right: Finding, key: Key | None) -> str:
     """Say which row a left row names."""
     row = f"{left.table} {said(left.key.values())}"
     if key is None:
-        return f"{row} names no row of {right.table}: {', '.join(step.texts)} is null"
+        return f"{row} names no row of {right.table}: {' or '.join(step.texts)} is null"
     lacks = "" if right.there is not False else ", which has no row"
     return f"{row} names {right.table} {said(key)}{lacks}"
 
