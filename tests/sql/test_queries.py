@@ -332,6 +332,26 @@ PRODUCTS: Queries = {
 }
 
 SUBQUERIES: Queries = {
+    "a group by the name of another column": """
+        SELECT p.boss AS age, p.age AS boss, (SELECT count(*) FROM visits v WHERE v.day * 10 > p.age) AS n
+        FROM people p GROUP BY p.boss, p.age HAVING EXISTS (SELECT 1 FROM visits v WHERE v.day * 10 > p.age)
+        """,
+    "groups and inequalities": """
+        SELECT p.city AS town, count(*) AS n FROM people p GROUP BY p.city
+        HAVING count(*) > (SELECT count(*) - 3 FROM cities c WHERE c.city < p.city)
+        """,
+    "groups with a row": """
+        SELECT p.city AS town, max(p.age) AS age FROM people p GROUP BY p.city
+        HAVING EXISTS (SELECT 1 FROM wages w WHERE w.wage * 20 < max(p.age))
+        """,
+    "first by a column called subquery": """
+        SELECT p.id, (SELECT v.d FROM (SELECT who, day AS d, spent AS subquery FROM visits) v WHERE v.who = p.id
+        ORDER BY subquery, v.d LIMIT 1) AS x FROM people p
+        """,
+    "two single rows": """
+        SELECT m.most, EXISTS (SELECT 1 FROM (SELECT min(id) AS low FROM wages) k WHERE k.low < m.most) AS y
+        FROM (SELECT max(id) AS most FROM people) m
+        """,
     "exists": "SELECT id FROM people p WHERE EXISTS (SELECT 1 FROM notes n WHERE n.who = p.id AND stars > 1)",
     "not exists": "SELECT id FROM people p WHERE NOT EXISTS (SELECT * FROM notes n WHERE n.who = p.id)",
     "exists with more": """
@@ -568,6 +588,15 @@ OVER: Queries = {
 _SPARK = "filter(array(city, CAST(age AS STRING)), x -> x IS NOT NULL)"
 _DUCK = "list_filter([city, CAST(age AS VARCHAR)], lambda x: x IS NOT NULL)"
 ELEMENTS: Queries = {
+    "constants then joins": """
+        SELECT p.id, v.a, w.wage FROM people p CROSS JOIN (VALUES (1), (2)) AS v(a) JOIN wages w ON w.id = p.id
+        WHERE p.age > v.a AND w.wage > 0
+        """,
+    "a column of constants has the name of a table": """
+        SELECT p.id, v.a, c.size FROM people p JOIN (VALUES ('Rome', 1), ('Oslo', 2)) AS v(c, a) ON v.c = p.city
+        LEFT JOIN cities c ON c.city = v.c WHERE p.id > v.a
+        """,
+    "constants never": "SELECT p.id, v.a FROM people p JOIN (VALUES (1), (2)) AS v(a) ON false",
     "lateral view": (
         f"SELECT id, x FROM people p LATERAL VIEW explode({_SPARK}) t AS x WHERE x <> '20' AND p.id < 5",
         f"SELECT id, x FROM (SELECT id, unnest({_DUCK}) AS x FROM people) WHERE x <> '20' AND id < 5",

@@ -15,6 +15,27 @@ if TYPE_CHECKING:
 
 #: Queries, and for each reason its line, column, clause and a part of its text.
 REFUSED = {
+    "SELECT c.city FROM people p CROSS JOIN (VALUES (1)) AS v(a) RIGHT JOIN cities c ON p.city = c.city": [
+        (1, 61, "JOIN", "RIGHT JOIN behind VALUES or elements is not maintained.")
+    ],
+    "SELECT p.age FROM people p GROUP BY p.age HAVING EXISTS (SELECT 1 FROM visits v WHERE v.day > p.boss)": [
+        (1, 95, "HAVING", "p.boss is neither grouped nor aggregated.")
+    ],
+    "SELECT v.a FROM people p CROSS JOIN (VALUES (1)) v(a) JOIN cities p ON p.city = v.a": [
+        (1, 60, "FROM", "Two inputs are called p.")
+    ],
+    "SELECT v.a FROM people p CROSS JOIN (VALUES (1)) v(a) JOIN wages w ON w.id = p.id WHERE id > 1": [
+        (1, 89, "WHERE", "id is ambiguous: p.id, w.id.")
+    ],
+    "SELECT p.id FROM people p CROSS JOIN (VALUES (1, 2)) AS v(a, a)": [
+        (1, 27, "VALUES", "Two columns or two inputs have one name.")
+    ],
+    "SELECT p.id FROM people p CROSS JOIN (VALUES (1)) AS v(a) PIVOT (sum(a) FOR id IN (1))": [
+        (1, 27, "VALUES", "Its pivot is not maintained.")
+    ],
+    "SELECT id, sum(age) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED FOLLOWING AND UNBOUNDED FOLLOWING) AS s FROM people": [
+        (1, 12, "OVER", "This frame has no rows.")
+    ],
     "SELECT id FROM people LIMIT 3": [(1, 23, "LIMIT", "LIMIT without ORDER BY")],
     "SELECT id, rand() AS r,\n nope FROM people\nWHERE x = 1 AND uuid() = 'x' LIMIT 3": [
         (1, 12, "SELECT", "'rand()' may give another value"),

@@ -13,10 +13,26 @@ from sqlglot import exp
 
 from tablestream.connectors.sink import quoted
 from tablestream.sql.context import Context
-from tablestream.sql.parse import beginning
-from tablestream.sql.rows import Rows, Visible, unique
+from tablestream.sql.parse import beginning, more_parts
+from tablestream.sql.rows import Rows, unique
 from tablestream.sql.scope import Scope, conjuncts, filtered
 from tablestream.streams import Stream
+
+#: The parts of what makes rows, and of the join that it stands in, which are looked at.
+_PARTS = (
+    "this",
+    "on",
+    "side",
+    "kind",
+    "hint",
+    "view",
+    "outer",
+    "alias",
+    "expressions",
+    "offset",
+    "using",
+    "method",
+)
 
 
 def generator_of(node: exp.Expr) -> exp.Expr | None:
@@ -32,7 +48,7 @@ def expanded(node: exp.Expr, rows: Rows, context: Context) -> Rows:
     made, part = generator_of(node), node.this if isinstance(node, exp.Join) else node
     assert made is not None  # noqa: S101 - the caller has asked
     clause = "LATERAL VIEW" if part.args.get("view") else type(made).__name__.upper()
-    on = [one for one in conjuncts(node.args.get("on")) if not isinstance(one, exp.Boolean)]
+    on = [one for one in conjuncts(node.args.get("on")) if not (isinstance(one, exp.Boolean) and one.this)]
     is_left = node.args.get("side") == "LEFT"
     is_more = any(node.args.get(one) for one in ("using", "method")) or node.args.get("side") in {
         "RIGHT",
@@ -43,6 +59,9 @@ def expanded(node: exp.Expr, rows: Rows, context: Context) -> Rows:
             "Rows that are made of those before can only be joined by CROSS, INNER or LEFT JOIN ... ON true."
         )
         raise context.refuse(node, clause, said, "Write the conditions in WHERE.")
+    more = [*more_parts(node, _PARTS), *more_parts(part, _PARTS), *more_parts(made, _PARTS)]
+    if more:
+        raise context.refuse(node, clause, f"Its {more[0]} is not maintained.", "Leave it out.")
     is_outer = bool(part.args.get("outer")) or is_left or type(made).__name__.endswith("Outer")
     scope, taken = Scope(rows, context, clause), list(rows.table.columns)
     element, place = unique("element", taken, rows.fold), unique("place", taken, rows.fold)
@@ -52,6 +71,10 @@ def expanded(node: exp.Expr, rows: Rows, context: Context) -> Rows:
         source, names = (alias.name, [one.name for one in alias.columns]) if alias else ("", [])
         if isinstance(made, exp.Unnest) and source and not names:
             names = [source]
+        folded = [rows.fold(one) for one in names]
+        if len(set(folded)) < len(folded) or (source and rows.fold(source) in rows.sources):
+            said = "Two columns or two inputs have one name."
+            raise context.refuse(node, clause, said, "Give each its own.")
         if names and len(names) != len(columns):
             said = f"It has {len(columns)} columns, and {len(names)} names."
             raise context.refuse(node, clause, said, "Give it as many names.")
@@ -70,8 +93,8 @@ def expanded(node: exp.Expr, rows: Rows, context: Context) -> Rows:
             table = table.flat_map(structs)
         else:
             table = table.flat_map(structs, position=unique("position", [*taken, *own.values()], rows.fold))
-    visible = (*rows.visible, *(Visible(source, name, column) for name, column in own.items()))
-    rows = replace(rows, table=table, visible=visible)
+    made_visible = Rows.of(table, source, list(own.values()), list(own)).visible
+    rows = replace(rows, table=table, visible=(*rows.visible, *made_visible))
     for one in on:
         rows = filtered(rows, one, "ON", context)
     return rows

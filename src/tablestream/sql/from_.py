@@ -37,16 +37,26 @@ def from_rows(select: exp.Select, context: Context) -> tuple[Rows, list[exp.Expr
     if places[:1] == [0]:
         said = "Constants alone have no changes to maintain."
         raise context.refuse(nodes[0], "FROM", said, "Write a table before them, and join them.")
+    for one in nodes[places[0] :] if places else ():
+        if one.args.get("side") in {"RIGHT", "FULL"}:
+            said = f"{one.args['side']} JOIN behind VALUES or elements is not maintained."
+            raise context.refuse(one, "JOIN", said, "Write what stands before it as a subquery.")
     inputs = _inputs(nodes[: (places or [len(nodes)])[0]], used, select, context)
     for number, place in enumerate(places, 1):
         told = Scope(replace(inputs[0].rows, visible=_visible(inputs)), context, "WHERE")
-        ready = [one for one in conditions if any(own_columns(one)) and told.can_tell([one])]
+        ready = [one for one in conditions if _is_qualified(one) and told.can_tell([one])]
         rows, rest = joined(inputs, ready, context)
         conditions = [*rest, *(one for one in conditions if one not in ready)]
-        inputs = [Input(expanded(nodes[place], rows, context))]
         more = nodes[place + 1 : (*places, len(nodes))[number]]
-        inputs += _inputs(more, used, select, context)
+        inputs = [Input(expanded(nodes[place], rows, context)), *_inputs(more, used, select, context)]
+        inputs = _told_apart(inputs, context)
     return joined(inputs, conditions, context)
+
+
+def _is_qualified(condition: exp.Expr) -> bool:
+    """Whether a condition names tables with all its columns: what a name alone means is known behind the last input."""
+    columns = list(own_columns(condition))
+    return bool(columns) and all(one.table for one in columns)
 
 
 def _visible(inputs: Sequence[Input]) -> tuple[Visible, ...]:

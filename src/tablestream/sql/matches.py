@@ -100,8 +100,13 @@ def outward(node: exp.Expr, outer: Scope, inner: Scope | None = None) -> exp.Exp
     """
 
     def renamed(one: exp.Expr) -> exp.Expr:
+        group = _group_of(one, outer)
+        if group is not None:
+            return placed(exp.column(group, table=_AROUND, quoted=True), span(one))
         if not isinstance(one, exp.Column) or (inner is not None and inner.tells(one)):
             return one
+        if outer.grouped:  # that it is neither grouped nor aggregated
+            outer.sql(one)
         names = [part.name for part in one.parts]
         found = outer.rows.find(names)
         if found is None:
@@ -110,6 +115,12 @@ def outward(node: exp.Expr, outer: Scope, inner: Scope | None = None) -> exp.Exp
         return placed(made, span(one))
 
     return node.transform(renamed)
+
+
+def _group_of(node: exp.Expr, scope: Scope) -> str | None:
+    """The column of the groups that an expression of a grouped query is; None: it is none of them."""
+    is_part = isinstance(node, exp.Identifier | exp.Literal | exp.Boolean | exp.Null)
+    return scope.name(node) if scope.grouped and not is_part and any(own_columns(node)) else None
 
 
 def for_each(found: Related, rows: Rows, scope: Scope, context: Context) -> Related:
@@ -198,11 +209,16 @@ def matching(rows: Rows, found: Related, scope: Scope, context: Context, how: st
     visible = [replace(one, column=side_column(RIGHT, one.column)) for one in found.scope.rows.visible]
     inner = Scope(Rows(found.rows.table, tuple(visible)), context, "WHERE")
     outer = [replace(one, column=side_column(LEFT, one.column)) for one in scope.rows.visible]
-    every = Scope(Rows(rows.table, tuple(one for one in outer)), context, "WHERE")
+    every = Scope(Rows(rows.table, tuple(outer)), context, "WHERE")
 
     def both(column: exp.Expr) -> str | None:
+        group = _group_of(column, scope)
+        if group is not None:
+            return quoted(side_column(LEFT, group))
         if not isinstance(column, exp.Column):
             return None
+        if scope.grouped and not inner.tells(column):  # that it is neither grouped nor aggregated
+            scope.sql(column)
         return (inner if inner.tells(column) else every).sql(column)
 
     texts = [f"({spliced(one, context.text, both)})" for one in found.others]

@@ -190,11 +190,13 @@ class Scope:
         """The name that Spark gives to an expression without an alias."""
         visible = {one.name: one.column for one in self.rows.visible}
         frame = empty_rows(self.rows.table)
-        renamed = frame.selectExpr(*(f"`{column}` AS `{name}`" for name, column in visible.items()))
+        renamed = frame.selectExpr(
+            *(f"{quoted(column)} AS {quoted(name)}" for name, column in visible.items())
+        )
 
         def bare(one: exp.Expr) -> str | None:
             return (
-                f"`{one.name}`"
+                quoted(one.name)
                 if isinstance(one, exp.Column) and not isinstance(one.this, exp.Star)
                 else None
             )

@@ -44,7 +44,7 @@ from tablestream.sql.named import with_names
 from tablestream.sql.order import first_rows, limit_of, ordering
 from tablestream.sql.output import Item
 from tablestream.sql.parse import beginning, is_bare, is_subquery, not_false
-from tablestream.sql.rows import Rows
+from tablestream.sql.rows import Rows, unique
 from tablestream.sql.scope import REFUSED, Scope
 
 
@@ -305,10 +305,11 @@ def _first(
     partition = [F.expr(f"{found.scope.sql(mine)} AS by_{n}") for n, (_, mine) in enumerate(found.pairs, 1)]
     named = [Item(item.alias_or_name, item.unalias(), None)]
     order = ordering(query.args["order"].expressions, named, [value], found.scope, context)
-    with_value = replace(found.rows, table=found.rows.table.with_columns(subquery=value))
+    name = unique("subquery", found.rows.table.columns, found.rows.fold)
+    with_value = replace(found.rows, table=found.rows.table.with_columns(**{name: value}))
     first, _ = first_rows(with_value, 1, partition, order, "rank", context, limit)
     outer = [*(scope.sqls(theirs for theirs, _ in found.pairs) or ["true"]), "1"]
-    rows, names = looked_up(rows, first.table, outer, {"value": "subquery"})
+    rows, names = looked_up(rows, first.table, outer, {"value": quoted(name)})
     return rows, quoted(names["value"])
 
 

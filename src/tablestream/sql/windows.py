@@ -241,6 +241,11 @@ def _frame(window: exp.Window, context: Context) -> tuple[Literal["range", "rows
     begin, end = (
         _reach(spec.args.get(one), spec.args.get(f"{one}_side"), context) for one in ("start", "end")
     )
+    if (spec.args.get("start"), spec.args.get("start_side")) == ("UNBOUNDED", "FOLLOWING") or (
+        spec.args.get("end"),
+        spec.args.get("end_side"),
+    ) == ("UNBOUNDED", "PRECEDING"):
+        raise _no_frame(window, "This frame has no rows.", context)
     return "rows" if kind == "ROWS" else "range", (begin, end)
 
 
