@@ -73,7 +73,11 @@ CONTESTANTS = {
     ),
     "fan-out": ("fan_out", "fan_out", "tablestream, one right row changes under all left rows"),
     "growth": ("growth", "growth", "tablestream, a left table that grows in equal micro-batches"),
-    "changes": ("changes", "changes", "tablestream, ten changes of a query: what becomes of it, and the seconds"),
+    "changes": (
+        "changes",
+        "changes",
+        "tablestream, ten changes of a query: what becomes of it, and the seconds",
+    ),
 }
 """Name on the command line: module, function and title."""
 
