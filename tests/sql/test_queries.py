@@ -293,6 +293,10 @@ STAR_JOINS: Queries = {
     "inner": """
         SELECT v.who, v.day, p.age, c.size FROM visits v JOIN people p ON v.who = p.id JOIN cities c ON v.place = c.city
         """,
+    "inner with fewer rows": """
+        SELECT v.who, v.day, p.age, c.size FROM visits v JOIN people p ON v.who = p.id
+        JOIN cities c ON v.place = c.city WHERE c.size > 1
+        """,
     "one table twice": """
         SELECT p.id, b.age AS a, b.city, g.age AS c, g.city AS d
         FROM people p LEFT JOIN people b ON b.id = p.boss LEFT JOIN people g ON g.id = p.id - 1
@@ -802,6 +806,7 @@ def test_lookups_for_the_same_rows_take_three_rounds_and_a_chain_two_for_each(sp
     assert rounds == {
         "three": "3",
         "inner": "3",
+        "inner with fewer rows": "4",
         "one table twice": "4",
         "then a further one": "5",
         "conditions": "5",

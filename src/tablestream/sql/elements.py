@@ -19,20 +19,7 @@ from tablestream.sql.scope import Scope, conjuncts, filtered
 from tablestream.streams import Stream
 
 #: The parts of what makes rows, and of the join that it stands in, which are looked at.
-_PARTS = (
-    "this",
-    "on",
-    "side",
-    "kind",
-    "hint",
-    "view",
-    "outer",
-    "alias",
-    "expressions",
-    "offset",
-    "using",
-    "method",
-)
+_PARTS = ("this", "on", "side", "kind", "hint", "view", "outer", "alias", "expressions", "offset")
 
 
 def generator_of(node: exp.Expr) -> exp.Expr | None:
@@ -49,12 +36,9 @@ def expanded(node: exp.Expr, rows: Rows, context: Context) -> Rows:
     assert made is not None  # noqa: S101 - the caller has asked
     clause = "LATERAL VIEW" if part.args.get("view") else type(made).__name__.upper()
     on = [one for one in conjuncts(node.args.get("on")) if not (isinstance(one, exp.Boolean) and one.this)]
-    is_left = node.args.get("side") == "LEFT"
-    is_more = any(node.args.get(one) for one in ("using", "method")) or node.args.get("side") in {
-        "RIGHT",
-        "FULL",
-    }
-    if is_more or (is_left and on) or node.args.get("kind") in {"SEMI", "ANTI"}:
+    side = node.args.get("side")
+    is_left = side == "LEFT"
+    if side in {"RIGHT", "FULL"} or (is_left and on) or node.args.get("kind") in {"SEMI", "ANTI"}:
         said = (
             "Rows that are made of those before can only be joined by CROSS, INNER or LEFT JOIN ... ON true."
         )
