@@ -88,7 +88,7 @@ REFUSED = {
         (1, 8, "SELECT", "is not maintained in this form")
     ],
     "SELECT count() AS n FROM people": [(1, 8, "SELECT", "is not maintained in this form")],
-    "SELECT DISTINCT ON (city) city, id FROM people": [(1, 21, "SELECT", "Spark has no DISTINCT ON.")],
+    "SELECT DISTINCT ON (city) city, id FROM people": [(1, 21, "ORDER BY", "The rows have no order.")],
     "SELECT id FROM people UNION ALL BY NAME SELECT id FROM wages": [(1, 8, "UNION", "BY NAME")],
     "SELECT * REPLACE (age + 1 AS age) FROM people": [(1, 8, "SELECT", "Spark has no REPLACE of a star.")],
     "SELECT NULL AS a, nope FROM people": [(1, 19, "SELECT", "There is no column nope.")],
@@ -103,12 +103,25 @@ REFUSED = {
     "SELECT id FROM people LATERAL VIEW explode(array(1)) t AS x, y": [
         (1, 44, "LATERAL VIEW", "It has 1 columns, and 2 names.")
     ],
-    "SELECT id FROM people LEFT JOIN (VALUES (1)) AS v(a) ON id = v.a": [
-        (1, 23, "VALUES", "Rows that are made of")
+    "SELECT id FROM people LEFT JOIN UNNEST(array(1)) AS v(a) ON id = v.a": [
+        (1, 23, "UNNEST", "Rows that are made of")
+    ],
+    "SELECT id, x, i FROM people CROSS JOIN UNNEST(array(1)) AS x WITH OFFSET AS i": [
+        (1, 29, "UNNEST", "WITH OFFSET is not maintained.")
+    ],
+    "SELECT explode(array(1)) AS x, explode(array(2)) AS y FROM people": [
+        (1, 32, "SELECT", "It stands beside groups, window functions or another one of its kind.")
+    ],
+    "SELECT id FROM people ORDER BY id LIMIT 20 PERCENT": [(1, 35, "LIMIT", "PERCENT is not maintained.")],
+    "SELECT id FROM people WHERE (id, age) > ALL (SELECT who, stars FROM notes)": [
+        (1, 29, "WHERE", "ANY and ALL compare one column.")
+    ],
+    "WITH a AS (SELECT id FROM people), a AS (SELECT id FROM wages) SELECT id FROM a": [
+        (1, 36, "WITH", "Two queries are called a.")
     ],
     "SELECT a FROM (VALUES (1)) AS v(a)": [(1, 15, "FROM", "Constants alone")],
     "SELECT id, age FROM people UNION ALL SELECT id FROM wages": [(1, 8, "UNION", "2 and 1 columns")],
-    "SELECT 1 AS one": [(1, 8, "FROM", "A query without FROM")],
+    "SELECT 1 AS one": [(1, 8, "FROM", "Constants alone")],
     "SELECT id FROM": [(1, 11, "text", "It cannot be parsed near 'FROM': Expected table name")],
     "SELECT id + 1 AS id FROM people |> WHERE id > 1": [(1, 33, "text", "|> is not read")],
     "FROM people |> LIMIT 3": [(1, 13, "text", "|> is not read")],

@@ -13,6 +13,7 @@ from tablestream.sql.handles import Handle
 from tablestream.sql.parse import beginning
 from tablestream.sql.refusals import PartRefusedError, Reasons
 from tablestream.sql.rows import Rows
+from tablestream.tables import Table
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ class Context:
         How many rows of each partition the query around it wants of a ranking, by the ranking's name.
     names
         The names of the query's columns, if another query says them, as the first one of a union does.
+    begun
+        Makes the row for which constants are there: see `handles.begun`. None: the query names no table.
     """
 
     text: str
@@ -75,6 +78,7 @@ class Context:
     reasons: Reasons
     bounds: Mapping[str, int] = field(default_factory=dict)
     names: tuple[str, ...] = ()
+    begun: Callable[[], Table] | None = None
 
     def refuse(self, node: exp.Expr, clause: str, message: str, instead: str = "") -> PartRefusedError:
         """Return what to raise for a part of the query."""

@@ -13,11 +13,16 @@ from sqlglot import exp
 
 from tablestream.connectors.sink import quoted
 from tablestream.sql.context import Context
-from tablestream.sql.parse import beginning, more_parts
+from tablestream.sql.groups import is_grouped
+from tablestream.sql.parse import beginning, ending, more_parts, placed, span
 from tablestream.sql.rows import Rows, unique
 from tablestream.sql.scope import Scope, conjuncts, filtered
 from tablestream.streams import Stream
 
+#: What makes rows of the values in it.
+GENERATORS = exp.Explode | exp.Inline | exp.Unnest | exp.Values
+#: The table of the columns of what SELECT explodes.
+_MADE = "(elements)"
 #: The parts of what makes rows, and of the join that it stands in, which are looked at.
 _PARTS = ("this", "on", "side", "kind", "hint", "view", "outer", "alias", "expressions", "offset")
 
@@ -27,7 +32,23 @@ def generator_of(node: exp.Expr) -> exp.Expr | None:
     inside = node.this if isinstance(node, exp.Join) else node
     if isinstance(inside, exp.Lateral | exp.Table):
         inside = inside.this
-    return inside if isinstance(inside, exp.Explode | exp.Unnest | exp.Values) else None
+    is_joined = node.args.get("kind") in {"SEMI", "ANTI"} or (
+        node.args.get("side") and not _is_true(node.args.get("on"))
+    )
+    is_table = isinstance(inside, exp.Values) and is_joined
+    return inside if isinstance(inside, GENERATORS) and not is_table else None
+
+
+def _is_true(condition: exp.Expr | None) -> bool:
+    """Whether ON says nothing."""
+    return condition is None or (isinstance(condition, exp.Boolean) and bool(condition.this))
+
+
+def one_row(node: exp.Expr, context: Context) -> Rows:
+    """One row without columns, for constants."""
+    if context.begun is None:
+        raise context.refuse(node, "FROM", "Constants alone have no changes to maintain.", "Name a table.")
+    return Rows(context.begun(), (), beginning(node))
 
 
 def expanded(node: exp.Expr, rows: Rows, context: Context) -> Rows:
@@ -35,7 +56,7 @@ def expanded(node: exp.Expr, rows: Rows, context: Context) -> Rows:
     made, part = generator_of(node), node.this if isinstance(node, exp.Join) else node
     assert made is not None  # noqa: S101 - the caller has asked
     clause = "LATERAL VIEW" if part.args.get("view") else type(made).__name__.upper()
-    on = [one for one in conjuncts(node.args.get("on")) if not (isinstance(one, exp.Boolean) and one.this)]
+    on = [one for one in conjuncts(node.args.get("on")) if not _is_true(one)]
     side = node.args.get("side")
     is_left = side == "LEFT"
     if side in {"RIGHT", "FULL"} or (is_left and on) or node.args.get("kind") in {"SEMI", "ANTI"}:
@@ -51,17 +72,7 @@ def expanded(node: exp.Expr, rows: Rows, context: Context) -> Rows:
     element, place = unique("element", taken, rows.fold), unique("place", taken, rows.fold)
     with context.reasons.placed(beginning(node), clause):
         array, columns = _elements(made, quoted(element), quoted(place), scope)
-        alias = part.args.get("alias")
-        source, names = (alias.name, [one.name for one in alias.columns]) if alias else ("", [])
-        if isinstance(made, exp.Unnest) and source and not names:
-            names = [source]
-        folded = [rows.fold(one) for one in names]
-        if len(set(folded)) < len(folded) or (source and rows.fold(source) in rows.sources):
-            said = "Two columns or two inputs have one name."
-            raise context.refuse(node, clause, said, "Give each its own.")
-        if names and len(names) != len(columns):
-            said = f"It has {len(columns)} columns, and {len(names)} names."
-            raise context.refuse(node, clause, said, "Give it as many names.")
+        source, names = _names(node, made, len(columns), scope)
         shown = dict(zip(names or columns, columns.values(), strict=True))
         if is_outer:
             there = f"coalesce(size({array}), 0) > 0"
@@ -84,6 +95,50 @@ def expanded(node: exp.Expr, rows: Rows, context: Context) -> Rows:
     return rows
 
 
+def _names(node: exp.Expr, made: exp.Expr, count: int, scope: Scope) -> tuple[str, list[str]]:
+    """The name that a part of FROM gives to what it makes, and those of its columns, if it says them."""
+    alias = (node.this if isinstance(node, exp.Join) else node).args.get("alias")
+    source, names = (alias.name, [one.name for one in alias.columns]) if alias else ("", [])
+    if isinstance(made, exp.Unnest) and source and not names:
+        names = [source]
+    place, fold, refuse = made.args.get("offset"), scope.rows.fold, scope.context.refuse
+    if place and "ordinality" not in scope.context.text[beginning(node) : ending(node)].lower():
+        raise refuse(node, scope.clause, "WITH OFFSET is not maintained.", "Write WITH ORDINALITY.")
+    if place and names:
+        names.append("ordinality" if place is True else place.name)
+    if len(set(map(fold, names))) < len(names) or (source and fold(source) in scope.rows.sources):
+        raise refuse(node, scope.clause, "Two columns or two inputs have one name.", "Give each its own.")
+    if names and len(names) != count:
+        said = f"It has {count} columns, and {len(names)} names."
+        raise refuse(node, scope.clause, said, "Give it as many names.")
+    return source, names
+
+
+def exploded(select: exp.Select, rows: Rows, context: Context) -> tuple[exp.Select, Rows]:
+    """Return a query with columns in place of what its SELECT explodes, and its rows once for each element."""
+    items = select.expressions
+    inside = [one.this if isinstance(one, exp.Alias | exp.Aliases) else one for one in items]
+    places = [number for number, one in enumerate(inside) if isinstance(one, GENERATORS)]
+    if not places:
+        return select, rows
+    first = places[0]
+    if len(places) > 1 or is_grouped(select) or any(one.find(exp.Window) for one in items):
+        said = "It stands beside groups, window functions or another one of its kind."
+        raise context.refuse(items[places[-1]], "SELECT", said, "Write it in a subquery in FROM.")
+    names = (
+        items[first].expressions
+        if isinstance(items[first], exp.Aliases)
+        else [items[first].args.get("alias")]
+    )
+    alias = exp.TableAlias(columns=[one.copy() for one in names if one is not None])
+    made = expanded(exp.Lateral(this=inside[first].copy(), alias=alias), rows, context)
+    hidden = [replace(one, source=_MADE, merged=True) for one in made.visible[len(rows.visible) :]]
+    columns = [placed(exp.column(one.name, table=_MADE, quoted=True), span(inside[first])) for one in hidden]
+    select = select.copy()
+    select.set("expressions", [*select.expressions[:first], *columns, *select.expressions[first + 1 :]])
+    return select, replace(made, visible=(*rows.visible, *hidden))
+
+
 def _elements(made: exp.Expr, element: str, place: str, scope: Scope) -> tuple[str, dict[str, str]]:
     """An array, and the columns of its elements: SQL over an element and its place."""
     if isinstance(made, exp.Values):
@@ -102,6 +157,12 @@ def _elements(made: exp.Expr, element: str, place: str, scope: Scope) -> tuple[s
         text, columns = f"map_entries({text})", {"key": f"{element}.key", "value": f"{element}.value"}
     if isinstance(made, exp.Posexplode):
         columns = {"pos": place} | columns
+    if (
+        isinstance(made, exp.Inline)
+        and isinstance(kind, T.ArrayType)
+        and isinstance(kind.elementType, T.StructType)
+    ):
+        columns = {one: f"{element}.{quoted(one)}" for one in kind.elementType.names}
     if isinstance(made, exp.Unnest) and made.args.get("offset"):
-        raise scope.context.refuse(made, "UNNEST", "WITH ORDINALITY is not maintained.", "Write posexplode.")
+        columns = columns | {"ordinality": f"{place} + 1"}
     return text, columns

@@ -10,7 +10,7 @@ from sqlglot import exp
 from tablestream.sql.as_of import of_asof_join, of_version, with_waits
 from tablestream.sql.conditions import SUBQUERIES, Input
 from tablestream.sql.context import Context
-from tablestream.sql.elements import expanded, generator_of
+from tablestream.sql.elements import expanded, generator_of, one_row
 from tablestream.sql.handles import with_values
 from tablestream.sql.joining import joined
 from tablestream.sql.parse import beginning, more_parts, span
@@ -34,14 +34,12 @@ def from_rows(select: exp.Select, context: Context) -> tuple[Rows, list[exp.Expr
     conditions = conjuncts(where.this if where else None)
     nodes, used = _nodes(select, context), _used_names(select)
     places = [number for number, one in enumerate(nodes) if generator_of(one) is not None]
-    if places[:1] == [0]:
-        said = "Constants alone have no changes to maintain."
-        raise context.refuse(nodes[0], "FROM", said, "Write a table before them, and join them.")
-    for one in nodes[places[0] :] if places else ():
+    for one in nodes[places[0] :] if places not in ([], [0]) else ():
         if one.args.get("side") in {"RIGHT", "FULL"}:
             said = f"{one.args['side']} JOIN behind VALUES or elements is not maintained."
             raise context.refuse(one, "JOIN", said, "Write what stands before it as a subquery.")
     inputs = _inputs(nodes[: (places or [len(nodes)])[0]], used, select, context)
+    inputs = inputs or [Input(one_row((nodes or [select])[0], context))]
     for number, place in enumerate(places, 1):
         told = Scope(replace(inputs[0].rows, visible=_visible(inputs)), context, "WHERE")
         ready = [one for one in conditions if _is_qualified(one) and told.can_tell([one])]
@@ -65,13 +63,13 @@ def _visible(inputs: Sequence[Input]) -> tuple[Visible, ...]:
 
 def _nodes(select: exp.Select, context: Context) -> list[exp.Expr]:
     """The parts of FROM, one after the other."""
-    begin = select.args.get("from_")
+    begin, laterals = select.args.get("from_"), select.args.get("laterals") or []
     if begin is None:
-        raise context.refuse(select, "FROM", "A query without FROM has nothing to maintain.", "Name a table.")
+        return laterals
     first, joins = _first(begin.this)
     joins = [*joins, *(select.args.get("joins") or [])]
     _check_commas(joins, context)
-    return [first, *joins, *(select.args.get("laterals") or [])]
+    return [first, *joins, *laterals]
 
 
 def _inputs(
@@ -249,6 +247,10 @@ def _rows_of(node: exp.Expr, context: Context) -> Rows:
         return _table(node, context)
     if isinstance(node, exp.Table) and isinstance(node.this, exp.Anonymous):
         return _function(node, node.this, context)
+    if isinstance(node, exp.Values):
+        return replace(
+            expanded(exp.Join(this=node.copy()), one_row(node, context), context), place=beginning(node)
+        )
     if not isinstance(node, exp.Subquery):
         kind = type(node.this if isinstance(node, exp.Table) else node).__name__.upper()
         raise context.refuse(

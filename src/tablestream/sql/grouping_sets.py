@@ -76,7 +76,7 @@ def sets_in(group: exp.Group, nodes: Sequence[exp.Expr], context: Context) -> li
 def _alternatives(node: exp.Expr, nodes: Sequence[exp.Expr]) -> list[list[exp.Expr]]:
     """The sets that an element stands for; without elements of its own it has all columns."""
     if not isinstance(node, _SETS):
-        return [[node]]
+        return [_columns(node)]
     elements = node.expressions or list(nodes)
     if isinstance(node, exp.GroupingSets):
         lists = [_alternatives(one, ()) if isinstance(one, _SETS) else [_columns(one)] for one in elements]
@@ -116,7 +116,7 @@ def repeated(
         ]
         numbered = [f"{count} AS {quoted(number)}"] if is_stream else []
         structs.append(f"struct({', '.join([*values, *shown, *numbered])})")
-    with context.reasons.placed(beginning(nodes[0]), "GROUP BY"):
+    with context.reasons.placed(beginning(nodes[0]) if nodes else 0, "GROUP BY"):
         array = f"array({', '.join(structs)})"
         made = table.flat_map(array) if isinstance(table, Stream) else table.flat_map(array, position=number)
     return replace(rows, table=made), names, Sets(number, tuple(sets), len(nodes))

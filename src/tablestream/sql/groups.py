@@ -19,10 +19,10 @@ from tablestream.spark.row import Row
 from tablestream.sql.aggregates import Aggregates, aggregates_in
 from tablestream.sql.context import Context
 from tablestream.sql.grouping_sets import Sets, grouping_texts, sets_in
-from tablestream.sql.handles import first_source
-from tablestream.sql.parse import beginning
+from tablestream.sql.handles import begun
+from tablestream.sql.parse import beginning, cast
 from tablestream.sql.rows import Rows, Visible, unique
-from tablestream.sql.scope import REFUSED, Scope
+from tablestream.sql.scope import REFUSED, Scope, own_columns
 from tablestream.tables import Table
 
 #: Aggregates that a group without rows has a value for.
@@ -73,7 +73,13 @@ class Grouped:
 def is_grouped(select: exp.Select) -> bool:
     """Whether a query has groups or aggregates."""
     has_any = any(True for one in aggregating(select) for _ in aggregates_in(one))
-    return select.args.get("group") is not None or has_any
+    return has_any or any(select.args.get(part) is not None for part in ("group", "having"))
+
+
+def aggregates_around(nodes: Sequence[exp.Expr], scope: Scope) -> list[exp.Expr]:
+    """The aggregates of a query that only conditions of its subqueries have: a WHERE has none of its own."""
+    found = [one for node in nodes for where in node.find_all(exp.Where) for one in aggregates_in(where.this)]
+    return [one for one in found if any(own_columns(one)) and scope.can_tell([one])]
 
 
 def aggregating(select: exp.Select) -> list[exp.Expr]:
@@ -93,13 +99,14 @@ def groups_of(select: exp.Select, scope: Scope, context: Context) -> tuple[list[
         return [], [frozenset()]
     items = select.expressions
     nodes = list(group.expressions)
-    if group.args.get("all"):
-        nodes = [one.unalias() for one in items if not any(True for _ in aggregates_in(one))]
+    is_all = bool(group.args.get("all"))
+    if is_all:
+        nodes = [one.unalias() for one in items if not one.find(exp.Window) and not any(aggregates_in(one))]
     found: list[Group] = []
     numbers: dict[str, int] = {}
     sets: list[frozenset[int]] = []
     for one in sets_in(group, nodes, context):
-        meant = [_meant(node, items, scope, context) for node in one]
+        meant = one if is_all else [_meant(node, items, scope, context) for node in one]
         for node in meant:
             if scope.same(node) not in numbers:
                 numbers[scope.same(node)] = len(found)
@@ -179,7 +186,8 @@ def _key(one: Group, scope: Scope) -> ColumnLike:
         return F.expr(f"{quoted(one.repeated)} AS {quoted(one.name)}")
     if one.visible is not None and one.visible.column == one.name:
         return one.name
-    text = replace(scope, clause="GROUP BY").sql(one.node)
+    node = cast(one.node, "STRING") if isinstance(one.node, exp.Null) else one.node
+    text = replace(scope, clause="GROUP BY").sql(node)
     return F.expr(f"{text} AS {quoted(one.name)}")
 
 
@@ -187,7 +195,6 @@ def always_a_row(grouped: Grouped, read: Table) -> Grouped:
     """The aggregates of all rows, with a row as soon as the first table has had one: it may be filtered out."""
     table = grouped.rows.table
     assert isinstance(table, Table)  # noqa: S101 - groups are tables
-    begun = first_source(read).group_by().agg(begun=tf.count())
 
     def columns(_: Row, groups: Row) -> list[Column]:
         names = [one for one in table.columns if one != ALL_ROWS]
@@ -197,5 +204,5 @@ def always_a_row(grouped: Grouped, read: Table) -> Grouped:
         ]
 
     return replace(
-        grouped, rows=replace(grouped.rows, table=begun.join(table, on=KEY, how="left", select=columns))
+        grouped, rows=replace(grouped.rows, table=begun(read).join(table, on=KEY, how="left", select=columns))
     )

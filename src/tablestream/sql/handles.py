@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 
+from tablestream import functions as tf
 from tablestream.base.calling import user_line
 from tablestream.handles.values import empty
 from tablestream.spark.columns import SparkExpression, quoted
@@ -44,6 +45,11 @@ def first_source(table: Table) -> Table:
     """The first table that a plan reads."""
     sources = (one for one in ancestors(node_of(table)) if isinstance(one, Source) and not one.records)
     return Table(next(sources, node_of(table)), session_of(table))
+
+
+def begun(table: Table) -> Table:
+    """One row, as soon as the first table that a plan reads has had one."""
+    return first_source(table).group_by().agg(begun=tf.count())
 
 
 def with_key_names(handle: Handle, names: Sequence[str]) -> Handle:

@@ -23,7 +23,11 @@ def with_names(query: exp.Expr, context: Context) -> Context:
             "Recursion is not maintained.",
             "Write the steps as queries.",
         )
+    seen = set[str]()
     for one in named.expressions:
+        if one.alias.lower() in seen:
+            raise context.refuse(one, "WITH", f"Two queries are called {one.alias}.", "Rename one.")
+        seen.add(one.alias.lower())
         context = replace(context, tables={**context.tables, one.alias.lower(): _lazily(one, context)})
     return context
 

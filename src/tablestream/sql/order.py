@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import functions as F
 from sqlglot import exp
 
+from tablestream import functions as tf
 from tablestream.connectors.sink import quoted
 from tablestream.handles.grouping import has_order
 from tablestream.handles.relation import ALL_ROWS
@@ -35,16 +36,64 @@ def limited(
     if order is None:
         context.reasons.add(unordered(node, context))
         return rows
-    if limit is None:
-        raise context.refuse(node, "OFFSET", "OFFSET without LIMIT is not maintained.", "Write LIMIT, too.")
-    count, skipped = _number(limit, "LIMIT", context), _number(offset, "OFFSET", context) if offset else 0
-    if is_one_row(rows):
-        return rows if count and not skipped else replace(rows, table=rows.table.filter("false"))
-    if count < 1:
-        return replace(rows, table=rows.table.filter("false"))
+    count = None if limit is None else _number(limit, "LIMIT", context)
+    skipped = 0 if offset is None else _number(offset, "OFFSET", context)
+    if count == 0 or is_one_row(rows):
+        return replace(rows, table=rows.table.filter("false")) if count == 0 or skipped else rows
+    options = node.args.get("limit_options")
+    if options is not None and options.args.get("percent"):
+        raise context.refuse(node, "LIMIT", "PERCENT is not maintained.", "Write a number of rows.")
+    has_ties = options is not None and options.args.get("with_ties")
     with context.reasons.placed(beginning(order), "ORDER BY"):
-        rows, rank = first_rows(rows, count + skipped, [], texts_of, "rank", context, limit)
+        if count is None or has_ties:
+            return _numbered(
+                rows, None if count is None else count + skipped, skipped, texts_of, context, node
+            )
+        rows, rank = first_rows(rows, count + skipped, [], texts_of, "rank", context, node)
         return replace(rows, table=rows.table.filter(f"{quoted(rank)} > {skipped}")) if skipped else rows
+
+
+def _numbered(
+    rows: Rows,
+    last: int | None,
+    skipped: int,
+    order: Sequence[tuple[str, bool]],
+    context: Context,
+    node: exp.Expr,
+) -> Rows:
+    """The rows behind the skipped ones, up to those that tie with the last one; None: all."""
+    table = _ordered_table(rows, order, context, node)
+    taken = table.columns
+    number, rank = unique("number", taken, rows.fold), unique("rank", taken, rows.fold)
+    every = [
+        one for text, down in order for one in ((f"({text}) IS NULL", False), (text, down))
+    ]  # null is least
+    columns: dict[str, Any] = {number: tf.row_number(), rank: tf.rank()}
+    downs = [down for _, down in every]
+    table = table.group_by().over([text for text, _ in every], descending=downs, **columns)
+    ties = "" if last is None else f" AND {quoted(rank)} <= {last}"
+    return replace(rows, table=table.filter(f"{quoted(number)} > {skipped}{ties}"))
+
+
+def first_of_each(
+    on: Sequence[exp.Expr],
+    query: exp.Select,
+    rows: Rows,
+    items: Sequence[Item],
+    texts: Sequence[str],
+    scope: Scope,
+    context: Context,
+) -> Rows:
+    """The first row of each group of DISTINCT ON."""
+    order = query.args.get("order")
+    given = ordering(order.expressions if order else [], items, texts, scope, context)
+    found = [_ordered_by(one, items, texts, scope, context) for one in on]
+    names = {quoted(one): one for one in rows.table.columns}
+    partition = [
+        names.get(one) or F.expr(f"{one} AS distinct_{number}") for number, one in enumerate(found, 1)
+    ]
+    with context.reasons.placed(beginning(on[0]), "DISTINCT ON"):
+        return first_rows(rows, 1, partition, given, "rank", context, on[0])[0]
 
 
 def limit_of(query: exp.Expr) -> exp.Limit | None:
@@ -71,10 +120,11 @@ def ordering(
     found: list[tuple[str, bool]] = []
     for one in nodes:
         with context.reasons.part(beginning(one), "ORDER BY"):
-            text = _ordered_by(one.this, items, texts, scope, context)
-            if one.args.get("nulls_first"):
-                found.append((f"({text}) IS NULL", True))
-            found.append((text, bool(one.args.get("desc"))))
+            is_all = items and isinstance(one.this, exp.Var)  # ORDER BY ALL
+            for text in texts if is_all else [_ordered_by(one.this, items, texts, scope, context)]:
+                if one.args.get("nulls_first"):
+                    found.append((f"({text}) IS NULL", True))
+                found.append((text, bool(one.args.get("desc"))))
     return found
 
 
@@ -117,20 +167,25 @@ def first_rows(
     node: exp.Expr,
 ) -> tuple[Rows, str]:
     """The first rows of each partition; rows with equal values in the order of their key."""
+    table = _ordered_table(rows, order, context, node)
+    schema, said, taken = table.schema, {text for text, _ in order}, table.columns
+    ties = [(quoted(one), False) for one in table.key_columns if has_order(schema[one].dataType)]
+    every = [*order, *(one for one in ties if one[0] not in said)]
+    if not partition and ALL_ROWS in taken:  # the first rows of first rows
+        partition = [F.expr(f"true AS {unique(ALL_ROWS, taken, rows.fold)}")]
+    name = unique(rank, taken, rows.fold)
+    table = table.group_by(*partition).top(
+        count, [text for text, _ in every], descending=[down for _, down in every], rank=name
+    )
+    return replace(rows, table=table), name
+
+
+def _ordered_table(rows: Rows, order: Sequence[tuple[str, bool]], context: Context, node: exp.Expr) -> Table:
+    """The table of rows that have first ones."""
     if not isinstance(rows.table, Table):
         raise context.refuse(
             node, "ORDER BY", "A stream's records have no first ones.", "Read it as a table."
         )
     if not order:
         raise context.refuse(node, "ORDER BY", "The rows have no order.", "Write ORDER BY.")
-    schema, said = rows.table.schema, {text for text, _ in order}
-    ties = [(quoted(one), False) for one in rows.table.key_columns if has_order(schema[one].dataType)]
-    every = [*order, *(one for one in ties if one[0] not in said)]
-    taken = rows.table.columns
-    if not partition and ALL_ROWS in taken:  # the first rows of first rows
-        partition = [F.expr(f"true AS {unique(ALL_ROWS, taken, rows.fold)}")]
-    name = unique(rank, taken, rows.fold)
-    table = rows.table.group_by(*partition).top(
-        count, [text for text, _ in every], descending=[down for _, down in every], rank=name
-    )
-    return replace(rows, table=table), name
+    return rows.table

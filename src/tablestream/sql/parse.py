@@ -41,6 +41,11 @@ _RULES = (
 )
 
 
+#: Comparisons, each with the one that holds where it does not.
+_NEGATED: dict[type[exp.Expr], type[exp.Expr]] = {exp.EQ: exp.NEQ, exp.LT: exp.GTE, exp.GT: exp.LTE}
+_NEGATED |= {one: other for other, one in _NEGATED.items()}
+
+
 class UnknownPlaceError(Exception):
     """An expression is a part of another one, and only that one knows where it stands."""
 
@@ -111,7 +116,24 @@ def what_is_wrong(error: SqlglotError) -> str:
 def trees(tokens: Sequence[Token], text: str) -> list[exp.Expr]:
     """Parse the tokens of a text, or of a part of it. Raises sqlglot's `ParseError`."""
     found: list[exp.Expr | None] = _Parser(dialect=_SPARK).parse(_with_names(tokens), text)
-    return [one for one in found if one is not None]
+    return [_in_few_words(one) for one in found if one is not None]
+
+
+def _in_few_words(tree: exp.Expr) -> exp.Expr:
+    """A tree with ``LIMIT`` for ``FETCH``, ``IN`` for ``= ANY``, and ``NOT (a >= ANY ...)`` for ``a < ALL (...)``."""
+    for fetch in [*tree.find_all(exp.Fetch)]:
+        count, options = fetch.args.get("count"), fetch.args.get("limit_options")
+        limit = exp.Limit(expression=count or exp.Literal.number(1), limit_options=options)
+        fetch.replace(placed(limit, span(fetch)))
+    for node in [*tree.find_all(*_NEGATED)]:
+        given, place = node.expression, span(node)
+        if isinstance(given, exp.Any | exp.All) and is_subquery(given.this):
+            is_all, kind = isinstance(given, exp.All), type(node)
+            kind = _NEGATED[kind] if is_all else kind
+            made = kind(this=node.this, expression=exp.Any(this=given.this))
+            made = exp.In(this=node.this, query=given.this) if kind is exp.EQ else made
+            node.replace(placed(exp.Not(this=placed(made, place)) if is_all else made, place))
+    return tree
 
 
 def _with_names(given: Sequence[Token]) -> list[Token]:
@@ -205,8 +227,9 @@ def spliced(node: exp.Expr, text: str, replaced: Callable[[exp.Expr], str | None
     if own is not None:
         return own
     whole, parts = span(node), list[tuple[int, int, str]]()
-    if whole is None and isinstance(node, exp.EQ):  # of USING
-        return " = ".join(spliced(one, text, replaced) for one in (node.left, node.right))
+    if whole is None and isinstance(node, exp.EQ):  # of USING, or of rows
+        sides = ((one, spliced(one, text, replaced)) for one in (node.left, node.right))
+        return " = ".join(side if isinstance(one, exp.Column) else f"({side})" for one, side in sides)
     if whole is None and isinstance(node, exp.Struct):  # of `wrapped`
         return f"named_struct('value', {spliced(node.expressions[0], text, replaced)})"
     if whole is None and isinstance(node, exp.Cast):  # of `cast`

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 from sqlglot import exp
 
 from tablestream.base.calling import user_line
 from tablestream.sql.clauses import Placed
 from tablestream.sql.context import Context, Result
-from tablestream.sql.handles import Handle
+from tablestream.sql.handles import Handle, begun
 from tablestream.sql.named import with_names
 from tablestream.sql.parse import beginning, more_parts
 from tablestream.sql.refusals import Reasons
@@ -44,7 +44,11 @@ def from_select(
     where = user_line()
     reasons = Reasons(text.expanded, Placed.of(expression, text, where).at)
     named = {name.lower(): cache(lambda one=one: Result.of(one)) for name, one in tables.items()}
-    context = Context(text.expanded, named, compiled, reasons)
+    given = {name.lower(): one for name, one in tables.items()}
+    read = (given.get(one.name.lower()) for one in sorted(expression.find_all(exp.Table), key=beginning))
+    first = next((one for one in read if isinstance(one, Table) and not isinstance(one, GlobalTable)), None)
+    row = None if first is None else cache(partial(begun, first))
+    context = Context(text.expanded, named, compiled, reasons, begun=row)
     made: Handle | None = None
     with reasons.part(beginning(expression), "query"):
         made = compiled(expression, context).table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 
 from pyspark.errors import PySparkException
 from sqlglot import exp
@@ -12,7 +13,7 @@ from tablestream.connectors.sink import quoted
 from tablestream.spark.analysis import unlogged
 from tablestream.sql.context import Context
 from tablestream.sql.handles import empty_rows
-from tablestream.sql.parse import UnknownPlaceError, beginning, cast, is_subquery, spliced
+from tablestream.sql.parse import UnknownPlaceError, beginning, cast, is_subquery, span, spliced
 from tablestream.sql.rows import AmbiguousError, Rows, Visible, fields_of, text_of
 
 #: The value of what was refused, so that what uses it gives no further reasons.
@@ -114,6 +115,13 @@ class Scope:
                 return f"(NOT {inside})"
         if isinstance(node, exp.Column):
             return self._column(node)
+        if isinstance(node, exp.In | exp.Not) and (rows := _constants(node)):
+            given = node.this if isinstance(node, exp.Not) else node
+            values = ", ".join(f"({', '.join(self.sqls(one.expressions))})" for one in rows)
+            return f"({self.sql(given.this)} {'' if given is node else 'NOT '}IN ({values}))"
+        if isinstance(node, exp.Is | exp.Not) and (word := _null_word(node, self.context.text)):
+            given = node.this if isinstance(node, exp.Not) else node
+            return f"({self.sql(given.this)} {word})"
         if is_subquery(node):
             raise self.context.refuse(
                 node, self.clause, "A subquery cannot stand here.", "Join it in FROM, or name it with WITH."
@@ -209,6 +217,21 @@ class Scope:
             return text
 
 
+def _constants(node: exp.Expr) -> list[exp.Expr]:
+    """The rows of ``[NOT] IN (VALUES ...)``; none of anything else."""
+    given = node.this if isinstance(node, exp.Not) else node
+    values = given.expressions[0] if isinstance(given, exp.In) and given.expressions else None
+    return list(values.expressions) if isinstance(values, exp.Values) else []
+
+
+def _null_word(node: exp.Expr, text: str) -> str:
+    """What ``ISNULL`` and ``NOTNULL`` behind a value say, which Spark takes for an alias; empty: it is neither."""
+    said = text[: (span(node) or (0, 0))[1]].upper()
+    if isinstance(node, exp.Is):
+        return "IS NULL" if said.endswith("ISNULL") else ""
+    return "IS NOT NULL" if isinstance(node.this, exp.Is) and said.endswith("NOTNULL") else ""
+
+
 def filtered(rows: Rows, node: exp.Expr, clause: str, context: Context) -> Rows:
     """Keep the rows for which a condition holds."""
     scope = Scope(rows, context, clause)
@@ -232,6 +255,10 @@ def conjuncts(node: exp.Expr | None) -> list[exp.Expr]:
         return [cast(node, "BOOLEAN")]
     if isinstance(node, exp.And):
         return [*conjuncts(node.left), *conjuncts(node.right)]
+    if isinstance(node, exp.EQ) and isinstance(node.left, exp.Tuple) and isinstance(node.right, exp.Tuple):
+        pairs = list(zip_longest(node.left.expressions, node.right.expressions))
+        if all(map(all, pairs)):
+            return [exp.EQ(this=one.copy(), expression=other.copy()) for one, other in pairs]
     return [node, *_in_every_branch(node)] if isinstance(node, exp.Or) else [node]
 
 

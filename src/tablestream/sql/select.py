@@ -11,10 +11,18 @@ from sqlglot import exp
 from tablestream.errors import TablestreamError
 from tablestream.sql.aggregates import aggregates_in
 from tablestream.sql.context import Context, Result
+from tablestream.sql.elements import exploded
 from tablestream.sql.from_ import from_rows
 from tablestream.sql.grouping_sets import repeated
-from tablestream.sql.groups import aggregating, always_a_row, grouped, groups_of, is_grouped
-from tablestream.sql.order import limit_of, limited, unordered
+from tablestream.sql.groups import (
+    aggregates_around,
+    aggregating,
+    always_a_row,
+    grouped,
+    groups_of,
+    is_grouped,
+)
+from tablestream.sql.order import first_of_each, limit_of, limited, unordered
 from tablestream.sql.output import Item, items_of, selected, shown_items, typed
 from tablestream.sql.parse import beginning
 from tablestream.sql.rows import Rows
@@ -50,19 +58,24 @@ def selection(select: exp.Select, context: Context) -> Result:
     for one in rest:
         with context.reasons.part(beginning(one), "WHERE"):
             rows = where(rows, one, "WHERE", scope, context)
+    exploding, rows = exploded(select, rows, context)
+    if exploding is not select:
+        select, scope = exploding, Scope(rows, context, "SELECT")
     scope.clause = "SELECT"
     rows = with_windows(select, rows, scope, context)
     if is_grouped(select):
         rows, scope = _groups(select, rows, scope, context)
-    elif select.args.get("having"):
-        raise context.refuse(select.args["having"], "HAVING", "HAVING without groups.", "Write WHERE.")
     scope.clause = "SELECT"
     items = items_of(select, scope, context)
     rows = with_subqueries([one.node for one in items], rows, scope, context)
     rows, items = ranked(select, rows, items, scope, context)
     texts = _texts(items, scope, context)
     shown = shown_items(items, context)
-    if not select.args.get("distinct"):
+    kept = select.args.get("distinct")
+    if kept is None or kept.args.get("on") is not None:
+        if kept is not None:
+            on = kept.args["on"].expressions
+            rows = first_of_each(on, select, rows, items, texts, scope, context)
         rows = limited(select, rows, items, texts, scope, context)
         return _result(rows, shown, texts, context)
     _check_distinct(select, items, shown, context)
@@ -73,12 +86,7 @@ def selection(select: exp.Select, context: Context) -> Result:
 def _check_distinct(
     select: exp.Select, items: Sequence[Item], shown: Sequence[Item], context: Context
 ) -> None:
-    """Refuse DISTINCT ON, and the first rows of DISTINCT under the names of another query."""
-    place = select.args["distinct"].args.get("on")
-    if place is not None:
-        raise context.refuse(
-            place, "SELECT", "Spark has no DISTINCT ON.", "Write ROW_NUMBER() OVER (...) = 1 in QUALIFY."
-        )
+    """Refuse the first rows of DISTINCT under the names of another query."""
     if select.args.get("order") is not None and list(items) != list(shown):
         raise context.refuse(
             select.args["order"],
@@ -100,15 +108,16 @@ def _groups(select: exp.Select, rows: Rows, scope: Scope, context: Context) -> t
     having = select.args.get("having")
     conditions = conjuncts(having.this if having else None)
     read, (groups, sets) = rows.table, groups_of(select, scope, context)
-    inside = [one for node in aggregating(select) for one in aggregates_in(node)]
+    nodes = [*aggregating(select), *aggregates_around(aggregating(select), scope)]
+    inside = [one for node in nodes for one in aggregates_in(node)]
     rows = with_subqueries([*(one.node for one in groups), *inside], rows, scope, context)
     numbered = None
-    if groups and sets != [frozenset(range(len(groups)))]:
+    if sets != [frozenset(range(len(groups)))]:
         rows, names, numbered = repeated(rows, [one.node for one in groups], sets, scope, context)
         groups = [replace(one, repeated=name) for one, name in zip(groups, names, strict=True)]
         scope.rows = rows
-    made = grouped(rows, groups, aggregating(select), scope, context, numbered)
-    if not groups and not isinstance(read, Stream):
+    made = grouped(rows, groups, nodes, scope, context, numbered)
+    if not groups and numbered is None and not isinstance(read, Stream):
         made = always_a_row(made, read)
     rows, scope = made.rows, made.scope
     _note_aliases(select, scope)

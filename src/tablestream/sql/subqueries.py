@@ -6,6 +6,7 @@ subquery                  becomes
 ``EXISTS``                its rows grouped by what the query around it is compared with; joined: is there one
 ``x IN (...)``            the same, with its column compared with `x`
 ``x NOT IN (...)``        the same; and null where `x` or a value of the subquery is null, as in SQL
+``x < ANY (...)``         compared with the greatest value; ``ALL`` is ``NOT (x >= ANY (...))``
 an aggregate as a value   grouped by the same columns; joined: the value, 0 for a count without rows
 a row as a value          joined by its whole key, or as the first one of ``ORDER BY ... LIMIT 1``
 ========================  ==================================================================================
@@ -15,7 +16,7 @@ Where more than equality compares a subquery with the query around it, its rows 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from pyspark.sql import functions as F
@@ -47,12 +48,28 @@ from tablestream.sql.parse import beginning, is_bare, is_subquery, not_false
 from tablestream.sql.rows import Rows, unique
 from tablestream.sql.scope import REFUSED, Scope
 
+#: Comparisons with ANY, each with its sign and the values of a subquery of which one must fulfil it if any does.
+_COMPARED: dict[type[exp.Expr], tuple[str, tuple[str, ...]]] = {
+    exp.LT: ("<", ("greatest",)),
+    exp.LTE: ("<=", ("greatest",)),
+    exp.GT: (">", ("least",)),
+    exp.GTE: (">=", ("least",)),
+    exp.NEQ: ("<>", ("least", "greatest")),
+}
+
+
+def is_any(node: exp.Expr) -> bool:
+    """Whether an expression compares a value with ``ANY`` of a subquery."""
+    given = node.expression if isinstance(node, exp.Binary) else None
+    return isinstance(given, exp.Any) and is_subquery(given.this)
+
 
 def subqueries_in(node: exp.Expr) -> Iterator[exp.Expr]:
     """The subqueries of an expression that are not in another one."""
     is_exists = isinstance(node, exp.Exists) and is_subquery(node)
-    if is_exists or (isinstance(node, exp.In) and node.args.get("query") is not None):
-        if isinstance(node, exp.In):
+    of_values = (isinstance(node, exp.In) and node.args.get("query") is not None) or is_any(node)
+    if is_exists or of_values:
+        if of_values:
             yield from subqueries_in(node.this)
         yield node
     elif isinstance(node, exp.Subquery):
@@ -110,6 +127,8 @@ def _joined(node: exp.Expr, whole: exp.Expr, rows: Rows, scope: Scope, context: 
         rows, text = mark(for_each(found, rows, scope, context), rows, scope)
     elif isinstance(node, exp.In):
         rows, text = _in(node, whole, rows, scope, context)
+    elif isinstance(node, exp.Binary):
+        rows, text = _any(node, rows, scope, context)
     else:
         rows, text = _scalar(node, rows, scope, context)
     scope.made[scope.same(node)] = text
@@ -186,16 +205,53 @@ def _in(node: exp.In, whole: exp.Expr, rows: Rows, scope: Scope, context: Contex
         unsure = for_each(replace(found, others=(*found.others, *perhaps)), rows, scope, context)
         rows, maybe = mark(unsure, rows, scope)
         return rows, f"(CASE WHEN {there} THEN true WHEN {maybe} THEN NULL ELSE false END)"
+    return _or_null(values[0], items[0], lambda _: there, found, rows, scope, context)
+
+
+def _any(node: exp.Binary, rows: Rows, scope: Scope, context: Context) -> tuple[Rows, str]:
+    """Join whether a value is less, or greater, than one of a subquery's: than their greatest, or least, one."""
+    query = _select_of(node.expression.this, context)
+    found = _related(query, scope, context)
+    items = _items(query, found, context)
+    if len(items) != 1 or isinstance(node.this, exp.Tuple):
+        raise context.refuse(node, scope.clause, "ANY and ALL compare one column.", "Write EXISTS.")
+    around = replace(scope, rows=replace(scope.rows, table=rows.table))
+    value, item = in_one_type(node.this, items[0], around, found.scope)
+    sign, ends = _COMPARED[type(node)]
+
+    def holds(there: dict[str, str]) -> str:
+        return " OR ".join(f"({scope.sql(value)}) {sign} {there[end]}" for end in ends)
+
+    return _or_null(value, item, holds, found, rows, scope, context, ends)
+
+
+def _or_null(
+    value: exp.Expr,
+    item: exp.Expr,
+    holds: Callable[[dict[str, str]], str],
+    found: Related,
+    rows: Rows,
+    scope: Scope,
+    context: Context,
+    ends: Sequence[str] = (),
+) -> tuple[Rows, str]:
+    """Join whether a predicate holds: null if it does not, and the value or one of the subquery's is null.
+
+    `holds` gets the SQL of the subquery's ``least`` and ``greatest`` values, as far as `ends` names them.
+    """
     found = for_each(found, rows, scope, context)
-    value = found.scope.sql(items[0])
-    functions = {"n": tf.count(), "nulls": tf.count(f"CASE WHEN ({value}) IS NULL THEN 1 END")}
+    functions = {
+        "n": tf.count(),
+        "nulls": tf.count(f"CASE WHEN ({found.scope.sql(item)}) IS NULL THEN 1 END"),
+    }
+    functions |= {one: (tf.min if one == "least" else tf.max)(found.scope.plain(item)) for one in ends}
     table, _ = grouped_by(found, functions)
     outer = scope.sqls(theirs for theirs, _ in found.pairs)
-    rows, names = looked_up(rows, table, outer, {"n": "n", "nulls": "nulls"})
-    count, nulls = (quoted(names[one]) for one in ("n", "nulls"))
+    rows, names = looked_up(rows, table, outer, {one: one for one in functions})
+    said = {one: quoted(name) for one, name in names.items()}
     text = (
-        f"(CASE WHEN {there} THEN true WHEN coalesce({count}, 0) = 0 THEN false"
-        f" WHEN ({scope.sql(values[0])}) IS NULL OR {nulls} > 0 THEN NULL ELSE false END)"
+        f"(CASE WHEN coalesce({said['n']}, 0) = 0 THEN false WHEN {holds(said)} THEN true"
+        f" WHEN ({scope.sql(value)}) IS NULL OR {said['nulls']} > 0 THEN NULL ELSE false END)"
     )
     return rows, text
 

@@ -14,6 +14,7 @@ from sqlglot import exp
 from tablestream import functions as tf
 from tablestream.connectors.sink import quoted
 from tablestream.functions import WindowFunction
+from tablestream.spark.columns import sql_type
 from tablestream.sql.aggregates import Aggregates
 from tablestream.sql.context import Context
 from tablestream.sql.from_ import ranking_bounds
@@ -43,12 +44,14 @@ def ranked(
 ) -> tuple[Rows, list[Item]]:
     """Compute the window functions of a query, and keep the rows for which QUALIFY holds."""
     qualify = select.args.get("qualify")
-    nodes = [one.node for one in items] + ([qualify.this] if qualify else [])
+    is_bounded = bool(select.args.get("limit") or select.args.get("offset"))
+    order = select.args["order"].expressions if is_bounded and select.args.get("order") else []
+    nodes = [*(one.node for one in items), *([qualify.this] if qualify else []), *order]
     windows = {scope.same(one): one for node in nodes for one in _windows(node)}
     if qualify is not None and not windows:
         raise context.refuse(qualify, "QUALIFY", "QUALIFY has no window function.", "Write HAVING or WHERE.")
     made = list(items)
-    if select.args.get("limit") or select.args.get("offset"):  # what is around it bounds what they leave
+    if is_bounded:  # what is around it bounds what they leave
         context = replace(context, bounds={})
     if len(windows) == 1 and (bound := _bound(items, qualify, windows, scope, context)) is not None:
         rows, made = _numbered(rows, items, *windows.popitem(), bound, scope, context)
@@ -71,7 +74,8 @@ def define_windows(select: exp.Select, context: Context) -> None:
     """Write what WINDOW says of a window into the functions that name it."""
     known = {one.name.lower(): one for one in select.args.get("windows") or []}
     parts = (*select.expressions, *(select.args[one] for one in ("qualify", "order") if select.args.get(one)))
-    for window in (one for part in parts for one in _windows(part) if one.alias):
+    named = [one for one in known.values() if one.alias]
+    for window in (*named, *(one for part in parts for one in _windows(part) if one.alias)):
         defined = known.get(window.alias.lower())
         if defined is None:
             raise context.refuse(
@@ -219,7 +223,11 @@ def _of_another(node: exp.Expr, scope: Scope, nulls: dict[str, Any]) -> WindowFu
     if count is None:
         return None
     made = tf.lag if isinstance(node, exp.Lag) == (count >= 0) else tf.lead
-    return made(scope.plain(node.this), abs(count), None if default is None else scope.sql(default), **nulls)
+    value = scope.plain(node.this)
+    text = None if default is None or isinstance(default, exp.Null) else scope.sql(default)
+    if _whole(default) is not None and isinstance(kind := _kind(scope.rows, value), T.NumericType):
+        text = f"CAST({text} AS {sql_type(kind)})"
+    return made(value, abs(count), text, **nulls)
 
 
 def _whole(node: exp.Expr | None) -> int | None:

@@ -1,0 +1,283 @@
+"""SQL as users of other engines write it: tables equal DuckDB's after each micro-batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.marks import quick_first
+from tests.sql.test_queries import Queries, parts
+from tests.sql.world import changes, check
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GROUPS: Queries = {
+    "all": "SELECT city, age + 1 AS x, count(*) + max(age) AS n, 9 AS nine FROM people GROUP BY ALL HAVING n > 1",
+    "all of none": "SELECT count(*) AS n, 5 + sum(age) AS s FROM people GROUP BY ALL",
+    "all and windows": (
+        "SELECT city, count(*) AS n, rank() OVER (ORDER BY count(*), city) AS r FROM people GROUP BY ALL",
+        "SELECT city, count(*) AS n, rank() OVER (ORDER BY count(*), city) AS r FROM people GROUP BY city",
+    ),
+    "a constant": "SELECT 'x' AS k, count(*) AS n FROM people WHERE age > 20 GROUP BY k",
+    "null": "SELECT count(*) AS n, sum(age) AS s FROM people WHERE age > 20 GROUP BY NULL",
+    "no column": "SELECT count(*) AS n FROM people WHERE age > 100 GROUP BY ()",
+    "columns in parentheses": "SELECT city, age, count(*) AS n FROM people GROUP BY (city, age)",
+    "a case": """
+        SELECT CASE WHEN age > 20 THEN 'old' ELSE city END AS k, count(*) AS n FROM people
+        GROUP BY CASE WHEN age > 20 THEN 'old' ELSE city END
+    """,
+    "sets of no column": (
+        "SELECT count(*) AS n FROM people GROUP BY GROUPING SETS ((), ())",
+        "SELECT count(*) AS n FROM people HAVING n > 0 UNION ALL SELECT count(*) AS n FROM people HAVING n > 0",
+    ),
+    "having alone": "SELECT 1 AS one FROM people HAVING count(*) > 2",
+    "aggregates in a subquery's condition": """
+        SELECT city, (SELECT count(*) FROM notes n WHERE n.stars < count(p.id)) AS c FROM people p GROUP BY city
+        HAVING EXISTS (SELECT 1 FROM wages w WHERE w.id >= sum(p.age) / 20)
+    """,
+}
+
+FIRST: Queries = {
+    "offset": "SELECT id, age FROM people ORDER BY age DESC NULLS FIRST, id OFFSET 2 ROWS",
+    "offset of groups": "SELECT city, count(*) AS n FROM people GROUP BY city ORDER BY 2 DESC, city NULLS LAST OFFSET 1",
+    "offset of distinct": "SELECT DISTINCT age FROM people ORDER BY age OFFSET 1",
+    "offset of a union": "SELECT id FROM people UNION ALL SELECT id FROM wages ORDER BY id OFFSET 3",
+    "offset of first": "SELECT id FROM (SELECT id, age FROM people ORDER BY age, id LIMIT 4) ORDER BY id OFFSET 1",
+    "offset of one row": "SELECT count(*) AS n FROM people ORDER BY n OFFSET 0",
+    "all columns": "SELECT age, id FROM people ORDER BY ALL DESC LIMIT 2",
+    "by a window": "SELECT id FROM people ORDER BY sum(age) OVER (PARTITION BY city ORDER BY id), id LIMIT 2",
+    "fetch": (
+        "SELECT id, age FROM people ORDER BY age, id OFFSET 1 ROW FETCH NEXT 2 ROWS ONLY",
+        "SELECT id, age FROM people ORDER BY age, id LIMIT 2 OFFSET 1",
+    ),
+    "fetch a row": (
+        "SELECT id FROM people WHERE EXISTS (SELECT 1 FROM wages FETCH FIRST ROW ONLY) ORDER BY age, id FETCH FIRST ROW ONLY",
+        "SELECT id FROM people WHERE EXISTS (SELECT 1 FROM wages) ORDER BY age, id LIMIT 1",
+    ),
+    "ties": (
+        "SELECT id, age FROM people ORDER BY age DESC FETCH FIRST 2 ROWS WITH TIES",
+        "SELECT id, age FROM people QUALIFY rank() OVER (ORDER BY age DESC) <= 2",
+    ),
+    "ties behind others": (
+        "SELECT id, age FROM people ORDER BY age OFFSET 1 ROW FETCH NEXT 1 ROW WITH TIES",
+        """
+        SELECT id, age FROM people
+        QUALIFY rank() OVER (ORDER BY age) <= 2 AND row_number() OVER (ORDER BY age, id) > 1
+        """,
+    ),
+    "first of each": "SELECT DISTINCT ON (city) city, id, age FROM people ORDER BY city, age DESC, id",
+    "first of each place": "SELECT DISTINCT ON (1, b) age % 20 AS k, boss AS b, id FROM people ORDER BY k, 2, id",
+    "first ones of each": "SELECT DISTINCT ON (age) age, id FROM people ORDER BY age DESC NULLS LAST, id LIMIT 2",
+    "first of each of groups": "SELECT DISTINCT ON (n) city, count(*) AS n FROM people GROUP BY city ORDER BY n, city",
+}
+
+VALUES_OF_SUBQUERIES: Queries = {
+    "any": "SELECT id FROM people WHERE age = ANY (SELECT stars * 10 FROM notes) OR age = 40",
+    "not any": "SELECT id FROM people WHERE NOT age = ANY (SELECT stars * 10 FROM notes WHERE stars IS NOT NULL)",
+    "not of all": "SELECT id, age <> ALL (SELECT stars * 10 FROM notes n WHERE n.who = p.id) AS x FROM people p",
+    "less than any": "SELECT id, age < ANY (SELECT stars * 10 FROM notes) AS x FROM people",
+    "greater than any": "SELECT id, age > ANY (SELECT stars * 10 FROM notes n WHERE n.who = p.id) AS x FROM people p",
+    "all": "SELECT id FROM people WHERE age <= ALL (SELECT stars * 20 FROM notes WHERE stars IS NOT NULL)",
+    "all where": "SELECT id FROM people p WHERE id >= ALL (SELECT day FROM visits v WHERE v.who = p.id)",
+    "all with more": "SELECT note, stars > ALL (SELECT wage FROM wages w WHERE w.id < n.who) AS x FROM notes n",
+    "equal to all": "SELECT id, age = ALL (SELECT stars * 10 FROM notes n WHERE n.who = p.id) AS x FROM people p",
+    "unequal to any": "SELECT id, age <> ANY (SELECT stars * 10 FROM notes n WHERE n.who = p.id) AS x FROM people p",
+    "groups": """
+        SELECT city, count(*) AS n FROM people GROUP BY city HAVING count(*) >= ALL (SELECT count(*) FROM people GROUP BY city)
+    """,
+}
+
+CONSTANTS: Queries = {
+    "in": "SELECT id FROM people WHERE age IN (VALUES (20), (30)) AND boss NOT IN (VALUES (1))",
+    "pairs in": "SELECT id FROM people WHERE (age, boss) IN (VALUES (20, 1), (30, 2), (30, 3))",
+    "in a query": "SELECT id FROM people WHERE age IN (SELECT v.a * 10 FROM (VALUES (2), (3), (4)) AS v(a) WHERE v.a > 2)",
+    "named": """
+        WITH v(a, b) AS (VALUES (20, 'x'), (30, 'y'), (99, 'z')) SELECT v.b, p.id FROM v LEFT JOIN people p ON p.age = v.a
+    """,
+    "first": "SELECT v.b, p.id FROM (VALUES (20, 'x'), (30, 'y')) AS v(a, b), people p WHERE p.age = v.a AND p.id > 1",
+    "before right": """
+        SELECT v.b, p.id FROM (VALUES (20, 'x'), (30, 'y')) AS v(a, b) RIGHT JOIN people p ON p.age = v.a WHERE v.b IS NULL
+    """,
+    "after left": "SELECT p.id, v.b FROM people p LEFT JOIN (VALUES (20, 'x'), (20, 'y')) AS v(a, b) ON p.age = v.a",
+    "after full": "SELECT p.id, v.b FROM people p FULL JOIN (VALUES (20, 'x'), (99, 'y')) AS v(a, b) ON p.age = v.a",
+    "groups of each": """
+        SELECT v.a, count(p.id) AS n FROM (VALUES (20), (30), (99)) AS v(a) LEFT JOIN people p ON p.age = v.a GROUP BY v.a
+    """,
+    "in a union": "SELECT city FROM people UNION SELECT 'Rome' UNION SELECT * FROM (VALUES ('Bonn'), ('Graz')) v(c)",
+    "without from": "SELECT id, (SELECT 1 + 1) AS two, EXISTS (SELECT 1 WHERE 1 = 2) AS no FROM people",
+}
+
+ELEMENTS: Queries = {
+    "array": (
+        "SELECT id, explode(array(age, boss)) AS age FROM people WHERE id > 1",
+        "SELECT id, unnest([age, boss]) AS age FROM people WHERE id > 1",
+    ),
+    "no name": (
+        "SELECT p.*, explode(array(age, boss)) FROM people p",
+        "SELECT p.*, unnest([age, boss]) AS col FROM people p",
+    ),
+    "outer": (
+        "SELECT id, explode_outer(CASE WHEN id > 2 THEN array(age, boss) END) AS x FROM people",
+        "SELECT id, unnest(CASE WHEN id > 2 THEN [age, boss] ELSE [NULL] END) AS x FROM people",
+    ),
+    "places": (
+        "SELECT id, posexplode(array(age, boss)), city FROM people",
+        "SELECT id, 0 AS pos, age AS col, city FROM people UNION ALL SELECT id, 1, boss, city FROM people",
+    ),
+    "map": (
+        "SELECT id, explode(map('a', age, 'b', boss)) AS (k, v) FROM people",
+        "SELECT id, 'a' AS k, age AS v FROM people UNION ALL SELECT id, 'b', boss FROM people",
+    ),
+    "structs": (
+        "SELECT inline(array(struct(id AS i, age AS a), struct(boss AS i, 1 AS a))) FROM people",
+        "SELECT id AS i, age AS a FROM people UNION ALL SELECT boss, 1 FROM people",
+    ),
+    "first ones": (
+        "SELECT DISTINCT explode(array(age, boss)) AS x FROM people ORDER BY x DESC LIMIT 2",
+        "SELECT DISTINCT unnest([age, boss]) AS x FROM people ORDER BY x DESC LIMIT 2",
+    ),
+    "grouped": (
+        "SELECT x, count(*) AS n FROM (SELECT explode(array(age, boss)) AS x FROM people) GROUP BY x",
+        "SELECT x, count(*) AS n FROM (SELECT unnest([age, boss]) AS x FROM people) GROUP BY x",
+    ),
+    "ordinality": (
+        "SELECT id, x, i FROM people CROSS JOIN UNNEST(array(age, boss)) WITH ORDINALITY AS t(x, i)",
+        "SELECT id, age AS x, 1 AS i FROM people UNION ALL SELECT id, boss, 2 FROM people",
+    ),
+    "left ordinality": (
+        """
+        SELECT id, x, t.ordinality AS i FROM people
+        LEFT JOIN UNNEST(filter(array(age, boss), x -> x > 2)) WITH ORDINALITY AS t(x) ON true
+        """,
+        """
+        SELECT id, x, i FROM people LEFT JOIN LATERAL (
+            SELECT unnest(l) AS x, generate_subscripts(l, 1) AS i FROM (SELECT list_filter([age, boss], lambda e: e > 2) AS l)
+        ) ON true
+        """,
+    ),
+}
+
+
+WINDOWS: Queries = {
+    "ranks": "SELECT id, age FROM people QUALIFY rank() OVER (PARTITION BY city ORDER BY age) <= 2",
+    "an alias": "SELECT id, dense_rank() OVER (PARTITION BY boss ORDER BY age DESC) AS d FROM people QUALIFY d <= 2 AND age > 20",
+    "around": "SELECT id, r FROM (SELECT id, dense_rank() OVER (ORDER BY age) AS r FROM people) t WHERE t.r <= 2 AND id > 1",
+    "several": """
+        SELECT id, age FROM people QUALIFY sum(age) OVER (PARTITION BY city) > 20 AND rank() OVER (ORDER BY age) <= 3
+    """,
+    "names": (
+        """
+        SELECT id, sum(age) OVER u AS s FROM people QUALIFY rank() OVER (w ORDER BY age) <= 2 AND count(*) OVER w >= 1
+        WINDOW w AS (PARTITION BY city), u AS (w ORDER BY id)
+        """,
+        """
+        SELECT id, sum(age) OVER (PARTITION BY city ORDER BY id) AS s FROM people
+        QUALIFY rank() OVER (PARTITION BY city ORDER BY age) <= 2 AND count(*) OVER (PARTITION BY city) >= 1
+        """,
+    ),
+    "row numbers between": "SELECT id FROM people QUALIFY row_number() OVER (ORDER BY age, id) BETWEEN 2 AND 3",
+    "defaults": """
+        SELECT id, lag(age, 1, NULL) OVER (ORDER BY id) AS a, lag(city, 1, NULL) OVER (ORDER BY id) AS b,
+            lag(CAST(age AS BIGINT), 2, -1) OVER (ORDER BY id) AS c, lead(paid, 1, 0) OVER (ORDER BY id) AS d,
+            lead(age, 1, id) OVER (ORDER BY id) AS e FROM people
+    """,
+    "distances at the ends of 64 bits": (
+        """
+        SELECT id, count(*) OVER (
+            ORDER BY CAST(id AS BIGINT) RANGE BETWEEN 9223372036854775807 PRECEDING AND 9223372036854775807 FOLLOWING
+        ) AS n FROM people
+        """,
+        "SELECT id, count(*) OVER () AS n FROM people",
+    ),
+}
+
+NAMES: Queries = {
+    "spaces and dots": (
+        """
+        SELECT `p x`.`a b`, `p x`.`C.d` AS `E F`, sum(`q.q`) OVER (PARTITION BY `C.d` ORDER BY `a b`) AS `s s`
+        FROM (SELECT id AS `a b`, city AS `C.d`, age AS `q.q` FROM people) AS `p x` WHERE `p x`.`C.d` <> 'x'
+        """,
+        """
+        SELECT id AS "a b", city AS "E F", sum(age) OVER (PARTITION BY city ORDER BY id) AS "s s" FROM people
+        WHERE city <> 'x'
+        """,
+    ),
+    "groups with spaces": (
+        "SELECT `a b`, count(*) AS `n.n` FROM (SELECT city AS `a b` FROM people) GROUP BY `a b` HAVING `n.n` > 1",
+        """SELECT city AS "a b", count(*) AS "n.n" FROM people GROUP BY city HAVING count(*) > 1""",
+    ),
+    "upper case": "SELECT ID, P.City FROM PEOPLE P WHERE P.AGE > 20",
+    "star but": ("SELECT * EXCEPT (age, paid) FROM people", "SELECT * EXCLUDE (age, paid) FROM people"),
+    "star of using": "SELECT * FROM people FULL JOIN wages USING (id)",
+    "star of natural": "SELECT * FROM people NATURAL LEFT JOIN wages",
+    "a query of the name of a table": "WITH people AS (SELECT id, age FROM people WHERE age > 20) SELECT * FROM people",
+    "names within names": """
+        WITH a AS (SELECT id FROM people) SELECT id FROM (WITH a AS (SELECT who AS id FROM visits) SELECT id FROM a)
+        UNION ALL SELECT id FROM a
+    """,
+}
+
+EXPRESSIONS: Queries = {
+    "rows": """
+        SELECT p.id, w.wage FROM people p JOIN wages w ON (p.id, p.boss + 0) = (w.id, w.wage)
+        WHERE (age, boss) IN ((20, 1), (30, 2), (40, 2), (30, 1)) OR (age, p.id) = (20, 2)
+    """,
+    "rows where": "SELECT p.id, w.wage FROM people p, wages w WHERE (p.id, p.age > 20) = (w.id, w.wage > 1)",
+    "null tests": """
+        SELECT id, age IS DISTINCT FROM 30 AS a, age ISNULL AS b, NOT age NOTNULL AS c, (age > 20) IS NOT TRUE AS d FROM people
+        WHERE NOT boss ISNULL OR age NOTNULL
+    """,
+    "coalesced keys": "SELECT p.id, w.wage FROM people p LEFT JOIN wages w ON coalesce(p.boss, 1) = w.id",
+    "nothing if": "SELECT id, NULLIF(age, 30) AS x, age / NULLIF(boss - 1, 0) AS d FROM people",
+    "unlike types": """
+        SELECT paid FROM people UNION ALL SELECT wage FROM wages UNION ALL SELECT spent FROM visits UNION ALL SELECT NULL
+    """,
+    "decimals": """
+        SELECT city, sum(paid) AS s, min(paid) AS m, sum(paid * 2) AS d, count(DISTINCT paid) AS n FROM people GROUP BY city
+    """,
+    "times": """
+        SELECT date_trunc('month', DATE '2024-01-30' + day) AS m, count(*) AS n, max(extract(day FROM DATE '2024-01-30' + day)) AS d
+        FROM visits GROUP BY 1
+    """,
+    "collations": (
+        "SELECT id FROM people WHERE city COLLATE UTF8_LCASE = 'rome'",
+        "SELECT id FROM people WHERE lower(city) = 'rome'",
+    ),
+}
+
+
+@pytest.mark.parametrize("queries", quick_first(parts(GROUPS, 12)))
+def test_groups(spark: SparkSession, queries: Queries) -> None:
+    check(spark, queries, changes(3), lively=True)
+
+
+@pytest.mark.parametrize("queries", quick_first(parts(FIRST)))
+def test_first_rows(spark: SparkSession, queries: Queries) -> None:
+    check(spark, queries, changes(7), lively=True)
+
+
+@pytest.mark.parametrize("queries", quick_first(parts(VALUES_OF_SUBQUERIES, 12)))
+def test_comparisons_with_any_and_all_values_of_a_subquery(spark: SparkSession, queries: Queries) -> None:
+    check(spark, queries, changes(5), lively=True)
+
+
+@pytest.mark.parametrize("queries", quick_first(parts(CONSTANTS, 12)))
+def test_constants(spark: SparkSession, queries: Queries) -> None:
+    check(spark, queries, changes(3), lively=True)
+
+
+@pytest.mark.parametrize("queries", quick_first(parts(ELEMENTS, 12)))
+def test_elements_in_select(spark: SparkSession, queries: Queries) -> None:
+    check(spark, queries, changes(8), lively=True)
+
+
+@pytest.mark.parametrize("queries", quick_first(parts(WINDOWS)))
+def test_conditions_on_window_functions(spark: SparkSession, queries: Queries) -> None:
+    check(spark, queries, changes(8), lively=True)
+
+
+@pytest.mark.parametrize("queries", quick_first(parts({**NAMES, **EXPRESSIONS}, 9)))
+def test_names_and_expressions(spark: SparkSession, queries: Queries) -> None:
+    check(spark, queries, changes(7), lively=True)
