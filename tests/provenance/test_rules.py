@@ -18,6 +18,7 @@ from tests.plans.tables import (
     Record,
     counted,
     foreign_key_join,
+    kept,
     key_join,
     many_to_many,
     materialized,
@@ -188,6 +189,26 @@ def test_a_row_with_window_functions_stands_beside_its_partition() -> None:
     (few,) = walk(engine, limit=2).find(engine.plan.names[windows], [_asked("2")])
     assert few.made_of[0].key == {"k0": "2"}
     assert (len(few.made_of), few.notes) == (2, ("Its partition has more rows; 2 are shown.",))
+
+
+def test_a_row_that_was_forgotten_is_said_to_have_been_too_old() -> None:
+    forgetting = kept(A, 1)
+    one, three = said(forgetting, "1", "3")
+    why_not = "older than the newest row by more than 0:00:00.000001."
+    assert one.splitlines()[:2] == [
+        "A_keep (keep 0:00:00.000001) k0=1: no row",
+        f"  - A_keep has no row with this key: A has none, or it was {why_not}",
+    ]
+    assert three.splitlines()[0] == "A_keep (keep 0:00:00.000001) k0=3: not in the state: v"
+    engine = Engine([Output(forgetting)], evolvable=True)  # the state has the source
+    engine.run(LOG[:3])
+    told = [text_of(of).splitlines() for of in why(engine, forgetting, "1", "3", "9")]
+    assert told[0][1] == f"  - A_keep has no row with this key: it was {why_not}"
+    assert told[1] == ["A_keep (keep 0:00:00.000001) k0=3: v=a", "  A (source) k0=3: v=a; at 3"]
+    assert told[2][:2] == ["A_keep (keep 0:00:00.000001) k0=9: no row", "  - A has no row with this key."]
+    clocked = kept(A, 86_400_000_000, wall_clock=3_600_000_000)
+    (text,) = said(clocked, "9")
+    assert "by more than 1 day, or unchanged for 1:00:00 on the clock." in text
 
 
 def test_a_pair_has_the_same_values_on_both_sides() -> None:

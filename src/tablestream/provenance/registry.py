@@ -18,7 +18,14 @@ from tablestream.provenance.rules.foreign_key import (
 )
 from tablestream.provenance.rules.groups import follow_groups, follow_top, groups
 from tablestream.provenance.rules.key_join import follow_key_join, key_join
-from tablestream.provenance.rules.other import follow_nothing, follow_same_row, not_followed, same_row
+from tablestream.provenance.rules.other import (
+    follow_keep,
+    follow_nothing,
+    follow_same_row,
+    keep,
+    not_followed,
+    same_row,
+)
 from tablestream.provenance.rules.partitions import (
     follow_many_to_many,
     follow_windows,
@@ -80,7 +87,7 @@ RULES: Mapping[str, tuple[Describe, Follow]] = {
     SequenceBy.__name__: (same_row, follow_same_row),
     Deduplicate.__name__: (same_row, follow_same_row),
     Captured.__name__: (same_row, follow_same_row),
-    Keep.__name__: (same_row, follow_same_row),
+    Keep.__name__: (keep, follow_keep),
 }
 #: The kind of a step that is not followed.
 OTHER = "other"
