@@ -8,7 +8,7 @@ import pytest
 
 import tablestream as ts
 from tablestream import functions as tf
-from tablestream.errors import TargetError
+from tablestream.errors import PlanChangedError, TargetError
 from tablestream.spark import generations
 from tests.kafka.test_sink import meant, said, to
 from tests.kafka.test_source import position, read
@@ -120,3 +120,37 @@ def test_a_query_between_topics_and_a_database_evolves(
     assert amounts.pop(b"k3") == [3, 3]  # its ticker's name has changed
     assert amounts.pop(b"k1")[-1] == 5
     assert amounts == {b"k0": [0], b"k2": [2, None], b"k7": [7]}
+
+
+def test_a_topic_is_read_again_from_where_the_query_began(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    """Records before the query began, and those after it stopped, are not among them."""
+    source, checkpoint = topics.make("in", 2), tmp_path / "checkpoint"
+    topics.send(source, [position("early", "A", 1, 0, 0)])
+    begin = {source: {"0": 1, "1": 0}}
+
+    def plan() -> tuple[OutputRequest, OutputRequest]:
+        frame = read(spark, topics, source, starting_offsets=begin)
+        table = ts.table(frame, key="key", name="positions")
+        sums = table.group_by("ticker").agg(total=tf.sum("amount"), name="sums")
+        return sums.to(ts.to_files(tmp_path / "sums")), table.to(ts.to_files(tmp_path / "all"))
+
+    def told(name: str, *columns: str) -> list[tuple[object, ...]]:
+        return [
+            tuple(row)
+            for row in spark.read.parquet(str(tmp_path / name)).orderBy("_order").select(*columns).collect()
+        ]
+
+    topics.send(source, [position(f"k{n}", "A", n, n % 2, n) for n in range(1, 5)])
+    run(plan()[0], checkpoint=checkpoint)
+    before = told("sums", "ticker", "total")
+    topics.send(source, [position("k1", "B", 7, 1, 9)])
+    with pytest.raises(PlanChangedError, match="refill=True"):
+        ts.evolve(*plan(), checkpoint=checkpoint)
+    ts.evolve(*plan(), checkpoint=checkpoint, refill=True)
+    assert sorted(told("all", "key", "amount")) == [(f"k{n}", n) for n in range(1, 5)]
+    assert told("sums", "ticker", "total") == before
+    run(*plan(), checkpoint=checkpoint)
+    assert told("all", "key", "amount")[-1] == ("k1", 7)
+    assert sorted(told("sums", "ticker", "total")[len(before) :]) == [("A", 9), ("B", 7)]

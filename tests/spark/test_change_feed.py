@@ -8,6 +8,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import tablestream as ts
+from tablestream import functions as tf
 from tablestream.errors import ArgumentError
 from tests.spark.change_logs import ChangeLog, run
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from tablestream.spark.requests import OutputRequest
 
 
 class Orders:
@@ -110,3 +113,26 @@ def test_a_change_of_an_unknown_type_or_without_a_time_ends_the_query(
 def test_a_frame_without_the_columns_of_a_feed_is_refused(spark: SparkSession) -> None:
     with pytest.raises(ArgumentError, match="_change_type"):
         ts.from_change_feed(spark.readStream.format("rate").load(), "value")
+
+
+def test_a_feed_is_read_again_as_a_query_evolves(delta_spark: SparkSession, tmp_path: Path) -> None:
+    """From its first version to where the query stopped, which is not the feed's end."""
+    orders, checkpoint = Orders(delta_spark, tmp_path), tmp_path / "checkpoint"
+    orders.say("INSERT INTO {orders} VALUES (1, 'Ada', 10), (2, 'Bob', 20)")
+    orders.say("UPDATE {orders} SET amount = 11 WHERE id = 1")
+
+    def plan() -> tuple[OutputRequest, OutputRequest]:
+        table = ts.from_change_feed(orders.feed(), "id", name="orders")
+        sums = table.group_by("customer").agg(total=tf.sum("amount"), name="sums")
+        return sums.to(ts.to_files(tmp_path / "sums")), table.to(ts.to_delta(tmp_path / "copy"))
+
+    def copied() -> set[tuple[object, ...]]:
+        return {tuple(row) for row in delta_spark.read.format("delta").load(str(tmp_path / "copy")).collect()}
+
+    run(plan()[0], checkpoint=checkpoint)
+    orders.say("DELETE FROM {orders} WHERE id = 1")
+    ts.evolve(*plan(), checkpoint=checkpoint, refill=True)
+    assert copied() == {(1, "Ada", 11), (2, "Bob", 20)}
+    run(*plan(), checkpoint=checkpoint)
+    assert copied() == {(2, "Bob", 20)}
+    assert delta_spark.read.parquet(str(tmp_path / "sums")).where("_change_type = 'delete'").count() == 1

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import deltalake
+import duckdb
 import polars as pl
 import pytest
 from pyspark.sql import functions as F
@@ -287,7 +288,105 @@ def test_a_log_with_another_meaning_gets_all_rows_and_deletes_of_keys_that_are_g
     assert micro_batches("sums") == [*before, before[-1] + 3]
 
 
+def test_files_of_a_log_with_further_hops_are_read_by_the_names_of_fields(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """As `docs/semantics/outputs.md` says it to a reader."""
+    shop = Shop(spark, tmp_path)
+    orders, customers = shop.table("orders"), shop.table("customers")
+    shop.logs["orders"].add([shop.order(n, n % 2, n) for n in range(4)])
+    shop.logs["customers"].add([shop.customer(0, "a"), shop.customer(1, "b")])
+    there = ts.to_files(tmp_path / "log")
+    shop.run([orders.to(there, name="log"), customers.to(ts.to_memory("others"))], evolvable=True)
+    columns = ["id", "c", "amount"]
+    named = orders.join(customers, on="c", name="named").filter("name = 'a'").select(*columns)
+    ts.evolve(named.to(there, name="log"), checkpoint=shop.checkpoint)
+    shop.logs["orders"].add([shop.order(0, 1, 9), shop.order(5, 0, 5)], [shop.order(0, 0, 7)])
+    shop.run([named.to(there, name="log")])
+
+    files = sorted((tmp_path / "log").glob("*/*.parquet"))
+    orders_of = {str(pl.read_parquet_schema(one)["_order"]) for one in files}
+    assert len(orders_of) == 2
+    names = [*columns, "_change_type"]
+    by_spark = spark.read.option("mergeSchema", "true").parquet(str(tmp_path / "log")).orderBy("_order")
+    with duckdb.connect() as database:
+        by_duckdb = database.read_parquet([str(one) for one in files], union_by_name=True).order("_order")
+        found = [by_duckdb.select(*names).pl(), pl.DataFrame(by_spark.select(names).toArrow())]
+    told = [one.sort("id", maintain_order=True).rows() for one in found]  # nulls sort before all, or behind
+    assert told[0] == told[1]
+    with pytest.raises(pl.exceptions.SchemaError):
+        pl.read_parquet(files)
+    assert last_rows(found[0], "id") == {(0, 0, 7), (2, 0, 2), (5, 0, 5)}
+
+
 def test_what_is_not_complete_does_not_evolve(spark: SparkSession, tmp_path: Path) -> None:
     shop = Shop(spark, tmp_path)
     with pytest.raises(StateError, match="no complete micro-batch"):
         ts.check(shop.groups(shop.table("orders")), checkpoint=shop.checkpoint)
+
+
+def test_logs_are_read_again_for_what_the_state_does_not_have(spark: SparkSession, tmp_path: Path) -> None:
+    """A stream's windows that wait, and a source that is nowhere whole: as if the query had begun with the new plan."""
+    shop, control = Shop(spark, tmp_path / "shop"), Shop(spark, tmp_path / "control")
+
+    def stream(of: Shop) -> ts.Stream:
+        return ts.stream(of.logs["orders"].read(spark), key="id", timestamp="at", name="events")
+
+    def windows(of: Shop, name: str = "windows") -> OutputRequest:
+        ten_seconds = F.timestamp_seconds(F.floor(F.unix_seconds("at") / 10) * 10).alias("window")
+        per_window = stream(of).group_by(ten_seconds, "c").agg(n=tf.count(), name=name)
+        closed = per_window.suppress(until="10 seconds", name=f"{name}_closed")
+        return closed.to(ts.to_files(of.place / name), name=name)
+
+    def old(of: Shop) -> list[OutputRequest]:
+        return [of.groups(of.table("orders")), windows(of)]
+
+    def new(of: Shop) -> list[OutputRequest]:
+        orders, customers = of.table("orders"), of.table("customers")
+        joined = of.joined(orders, customers)
+        return [of.groups(orders.filter("amount > 5")), joined, windows(of)]
+
+    def closed(of: Shop) -> dict[Any, Any]:
+        last = {row[:2]: row[2:] for row in of.log("windows").rows()}
+        return {key: row for key, row in last.items() if row[-1] != "delete"}
+
+    def order(ident: int, amount: int, second: int, gone: bool = False) -> dict[str, Any]:
+        return shop.order(ident, ident % 2, amount, gone) | {"at": f"2024-01-01 00:00:{second:02d}"}
+
+    for one in (shop, control):
+        one.logs["orders"] = ChangeLog(
+            one.place / "orders", "id int, c int, amount int, gone boolean, at timestamp"
+        )
+        one.logs["orders"].add(
+            [order(n, n, n) for n in range(9)], [order(8, 0, 12, gone=True), order(7, 9, 13)]
+        )
+        one.logs["customers"].add([one.customer(0, "a"), one.customer(1, "b")])
+    shop.run(old(shop))
+    refused = ts.check(*new(shop), checkpoint=shop.checkpoint)
+    assert {one.name for one in refused.refused} >= {"orders", "events", "windows_closed"}
+    assert "refill=True" in str(refused)
+    with pytest.raises(PlanChangedError, match=r"refill=True \(--refill\)"):
+        ts.evolve(*new(shop), checkpoint=shop.checkpoint)
+    found = ts.check(*new(shop), checkpoint=shop.checkpoint, refill=True)
+    fates = {(one.part, one.name): one.fate for one in found.parts if one.part != "operator"}
+    assert fates == {
+        ("source", "orders"): "read again",
+        ("source", "events"): "read again",
+        ("source", "customers"): "new",
+        ("output", "groups"): "brought over",
+        ("output", "joined"): "new",
+        ("output", "windows"): "told anew",
+    }
+    hidden = (shop.place / "orders" / "0000.json").rename(tmp_path / "hidden")
+    with pytest.raises(StateError, match=r"0000\.json"):
+        ts.evolve(*new(shop), checkpoint=shop.checkpoint, refill=True)
+    hidden.rename(shop.place / "orders" / "0000.json")
+    for later in range(2):
+        ts.evolve(*new(shop), checkpoint=shop.checkpoint, refill=True, shards=1 + later)
+        for one in (shop, control):
+            one.logs["orders"].add([order(3 + later, 30, 25 + 20 * later), order(5, 0, 26, gone=True)])
+        shop.run(new(shop))
+    control.run(new(control), shards=2)
+    assert delta(shop.place / "groups") == delta(control.place / "groups")
+    assert last_rows(shop.log("joined"), "id") == last_rows(control.log("joined"), "id")
+    assert closed(shop) == closed(control)

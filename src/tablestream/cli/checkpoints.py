@@ -23,6 +23,7 @@ from tablestream.cli.sessions import sessions
 from tablestream.cli.sinks import written_to
 from tablestream.cli.target import Target, Variables, load, wrong_type
 from tablestream.connectors.console.sink import to_console
+from tablestream.planner.evolution import way_out
 from tablestream.spark.evolve import Evolution
 from tablestream.spark.evolve import check as checked
 from tablestream.spark.evolve import drop_generations as dropped
@@ -42,6 +43,10 @@ Evolvable = Annotated[
         help="Whether the state keeps every table of the sources whole. Default: as the checkpoint has it.",
     ),
 ]
+Refill = Annotated[
+    bool,
+    typer.Option("--refill", help="Read the logs of all sources again, from where the query began."),
+]
 
 
 def check(
@@ -54,6 +59,7 @@ def check(
     evolvable: Evolvable = None,
     variables: Variables = None,
     *,
+    refill: Refill = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -64,7 +70,7 @@ def check(
             plan_text(*outputs)
             typer.echo(json.dumps({"object": target}) if as_json else f"{target} has a plan.")
             return
-        found = checked(*outputs, checkpoint=checkpoint, shards=shards, evolvable=evolvable)
+        found = checked(*outputs, checkpoint=checkpoint, shards=shards, evolvable=evolvable, refill=refill)
         _show(found, as_json=as_json)
         if found.refused and not found.is_same:
             raise typer.Exit(ExitCode.COULD_NOT_RUN)
@@ -99,7 +105,8 @@ def _show(found: Evolution, *, as_json: bool) -> None:
     title = f"What becomes of the query after micro-batch {found.micro_batch}"
     print_rows(out, title, text_rows(columns, rows))
     if found.refused:
-        out.print(Text("It cannot evolve into this plan: see what is refused."), soft_wrap=True)
+        said = ("It cannot evolve into this plan: see what is refused.", *way_out(found.parts))
+        out.print(Text(" ".join(said)), soft_wrap=True)
 
 
 def evolve(
@@ -112,6 +119,7 @@ def evolve(
     evolvable: Evolvable = None,
     variables: Variables = None,
     *,
+    refill: Refill = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: Json = False,
     debug: Debug = False,
@@ -119,7 +127,7 @@ def evolve(
     """Let a query go on with another plan, from the rows that its state keeps. Shows what will be done, and asks."""
     with clear_errors(debug=debug, as_json=as_json), sessions() as session:
         outputs = _outputs(target, session, checkpoint, variables)
-        found = checked(*outputs, checkpoint=checkpoint, shards=shards, evolvable=evolvable)
+        found = checked(*outputs, checkpoint=checkpoint, shards=shards, evolvable=evolvable, refill=refill)
         _show(found, as_json=as_json)
         if found.is_same and partitions is None:
             return
@@ -128,8 +136,15 @@ def evolve(
         if not yes and not as_json:
             typer.confirm("Go on?", abort=True, err=True)
         if not as_json:
-            typer.echo("Building the new state from these rows. Ctrl-C leaves the query as it was.", err=True)
-        evolved(*outputs, checkpoint=checkpoint, shards=shards, evolvable=evolvable, partitions=partitions)
+            typer.echo("Building the new state. Ctrl-C leaves the query as it was.", err=True)
+        evolved(
+            *outputs,
+            checkpoint=checkpoint,
+            shards=shards,
+            evolvable=evolvable,
+            partitions=partitions,
+            refill=refill,
+        )
         if not as_json:
             typer.echo("Done: start the query with the new plan. The state of the old one is kept until")
             typer.echo(f"  tablestream drop-generations {checkpoint}")

@@ -6,15 +6,17 @@ part      when                                 fate
 source    the state has its table whole        kept: its rows enter the new plan in one step
 source    the old plan did not have it         new: it is read from where its frame begins
 source    the new plan does not have it        removed
+source    neither, and its log is to be read   read again, from where the query began; refused if it started with rows
 source    neither                              refused
 output    same target, same meaning            silent: the target gets later changes only
+output    the same, and logs are read again    brought over, or told anew, if their order decides what the table is
 output    another target                       new: the whole table comes out once
 output    same target, maintained              brought over: the target gets the new table in one transaction
 output    same target, a log                   told anew: it gets all rows, and deletes of keys that are gone; refused
                                                if its columns are others, or it cannot be read
 output    the new plan does not have it        removed: the target is left as it is
 operator                                       rebuilt from the rows of its sources; refused if they do not say what it
-                                               remembers
+                                               remembers, and the logs are not to be read
 ========  ===================================  ====================================================================
 """
 
@@ -46,11 +48,14 @@ from tablestream.topology.nodes import (
     Top,
     Transactions,
 )
+from tablestream.topology.streams import StreamJoin
 
-Fate = Literal["kept", "new", "removed", "rebuilt", "silent", "brought over", "told anew", "refused"]
+Fate = Literal[
+    "kept", "read again", "new", "removed", "rebuilt", "silent", "brought over", "told anew", "refused"
+]
+_IN_NO_LOG = "the rows of its bootstrap= are in no log"
 #: The name of a source's second stream, which has the rows that it starts with.
 _BOOTSTRAP = "{}!bootstrap"
-_EVOLVABLE = "Start a new checkpoint with ts.start(..., evolvable=True), which keeps every table whole."
 
 
 @dataclass(frozen=True)
@@ -152,6 +157,7 @@ def fates(
     logs: Collection[str] = (),
     *,
     is_same: bool = False,
+    refill: bool = False,
 ) -> tuple[PartFate, ...]:
     """Say what becomes of each part of a query if it evolves.
 
@@ -165,22 +171,41 @@ def fates(
         Those that can be read to find the keys that their readers know.
     is_same
         Whether both plans have the same state: then another select of a log counts from now on, as at any start.
+    refill
+        Whether the logs of all sources are read again, in place of the rows in the state.
     """
-    outputs = _of_outputs(old, new, maintained, logs, is_same=is_same)
-    return (*_of_sources(old, new, plan), *_of_operators(plan), *outputs)
+    told = _told_by_order(plan) if refill else frozenset()
+    return (
+        *_of_sources(old, new, plan, refill=refill),
+        *(_rebuilt_operators(old, plan) if refill else _of_operators(plan)),
+        *_of_outputs(old, new, maintained, logs, is_same=is_same, told_by_order=told),
+    )
 
 
-def _of_sources(old: Facts, new: Facts, plan: PhysicalPlan) -> Iterator[PartFate]:
+def way_out(parts: Collection[PartFate]) -> Iterator[str]:
+    """Say what helps if the state lacks what the new plan needs; nothing if the logs are to be read already."""
+    lacks = any(one.fate == "refused" and one.part != "output" for one in parts)
+    if lacks and not any(one.fate == "read again" or one.why == _IN_NO_LOG for one in parts):
+        yield "Or give refill=True (--refill): the logs of all sources are read once more, from where the query began."
+
+
+def _of_sources(old: Facts, new: Facts, plan: PhysicalPlan, *, refill: bool) -> Iterator[PartFate]:
+    fate: Fate = "read again" if refill else "kept"
+    because = "its log is read from where the query began" if refill else "its rows are in the state"
     for source in plan.sources:
         name = plan.names[source]
-        if name not in old.sources:
+        has_rows = source.bootstrapped or _BOOTSTRAP.format(name) in old.positions
+        if name not in old.sources and not (refill and has_rows):
             yield PartFate("source", name, "new", "it is read from where its frame begins")
             continue
+        if refill and has_rows:
+            yield PartFate("source", name, "refused", _IN_NO_LOG)
+            continue
         before, now = old.sources[name], new.sources[name]
-        why = _not_kept(before, now, source)
+        why = "" if refill else _not_kept(before, now, source)
         if not why and not (before.is_alone and now.is_alone) and old.positions != new.positions:
             why = "several tables are called so, and it is not clear which one this is: give each a name="
-        yield PartFate("source", name, "refused" if why else "kept", why or "its rows are in the state")
+        yield PartFate("source", name, "refused" if why else fate, why or because)
     for name in old.sources.keys() - new.sources.keys():
         yield PartFate("source", name, "removed", "the new plan does not read it")
 
@@ -192,9 +217,9 @@ def _not_kept(old: SourceFacts, new: SourceFacts, source: Source) -> str:
     if old.text != new.text or old.key != new.key:
         return f"it is declared in another way than before: {new.text}, not {old.text}"
     if not old.is_whole:
-        return f"the state does not have its rows whole. {_EVOLVABLE}"
+        return "the state does not have its rows whole"
     missing = [one.name for one in new.value if one not in old.value]
-    return f"the state lacks its columns {', '.join(missing)}. {_EVOLVABLE}" if missing else ""
+    return f"the state lacks its columns {', '.join(missing)}" if missing else ""
 
 
 def _of_operators(plan: PhysicalPlan) -> Iterator[PartFate]:
@@ -206,8 +231,35 @@ def _of_operators(plan: PhysicalPlan) -> Iterator[PartFate]:
         yield PartFate("operator", "align=", "refused", "records that wait for others are not in a table")
     if plan.options.compat:
         yield PartFate("operator", "compat=", "refused", "Kafka Streams builds its tables from topics alone")
+    yield from _all_rebuilt(plan, "from the rows of its sources")
+
+
+def _rebuilt_operators(old: Facts, plan: PhysicalPlan) -> Iterator[PartFate]:
+    """The fates of operators whose sources are read again. Which records wait depends on the time of their shard."""
+    if old.shards != plan.options.shards:
+        for node in ancestors(*(ending.node for ending in plan.endings if ending.node.is_stream)):
+            waits = isinstance(node, StreamJoin) and node.grace is not None
+            if waits or isinstance(node, Suppress | Reorder | Keep):
+                why = f"what waits in it, waits by shard: it needs shards={old.shards}, as before"
+                yield PartFate("operator", plan.names[node], "refused", why)
+    yield from _all_rebuilt(plan, "from the records of its sources")
+
+
+def _all_rebuilt(plan: PhysicalPlan, why: str) -> Iterator[PartFate]:
     names = (placed.name for work in plan.rounds for placed in work.operators)
-    yield from (PartFate("operator", name, "rebuilt", "from the rows of its sources") for name in names)
+    yield from (PartFate("operator", name, "rebuilt", why) for name in names)
+
+
+def _told_by_order(plan: PhysicalPlan) -> frozenset[str]:
+    """The meanings of outputs whose tables the order of records decides: another one, if all come in one micro-batch.
+
+    What a stream has told stays told.
+    """
+    return frozenset(
+        _meaning(plan, ending)
+        for ending in plan.endings
+        if not ending.node.is_stream and any(not_rebuilt(one) for one in ancestors(ending.node))
+    )
 
 
 def not_rebuilt(node: Node) -> str:
@@ -248,15 +300,21 @@ def _sees_arrival(node: Node) -> bool:
 
 
 def _of_outputs(
-    old: Facts, new: Facts, maintained: Collection[str], logs: Collection[str], *, is_same: bool
+    old: Facts,
+    new: Facts,
+    maintained: Collection[str],
+    logs: Collection[str],
+    *,
+    is_same: bool,
+    told_by_order: Collection[str],
 ) -> Iterator[PartFate]:
     for target, output in new.outputs.items():
-        before = old.outputs.get(target)
+        before, is_sure = old.outputs.get(target), output.meaning not in told_by_order
         if before is None:
             yield PartFate("output", output.name, "new", f"{target} gets the whole table once")
-        elif before.meaning == output.meaning:
+        elif before.meaning == output.meaning and is_sure:
             yield PartFate("output", output.name, "silent", f"{target} gets later changes only")
-        elif is_same and target not in maintained:
+        elif is_same and is_sure and target not in maintained:
             yield PartFate("output", output.name, "silent", f"{target} gets later changes as they are now")
         elif target in maintained:
             yield PartFate("output", output.name, "brought over", f"{target} gets the new table as it is")

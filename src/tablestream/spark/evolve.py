@@ -2,16 +2,13 @@
 
 The new plan gets a generation of the checkpoint (`tablestream.spark.generations`). Its first micro-batch reads the rows
 that the old state keeps of each source, as one step, and builds all state in bulk. Then the generation gets the old
-query's places in its sources, and becomes the current one by one small file. A failure before leaves the old one as it
-was.
-
-Spark finds a source's place in ``offsets/<micro-batch>``, where each line is a source, and what else it knows of it in
-``sources/<number>``. Both are copied as files, and nothing in them is understood but their order.
+query's places in its sources (`tablestream.spark.source_places`), and becomes the current one by one small file. A
+failure before leaves the old one as it was. With `refill` the generation gets these places first: so its first
+micro-batch reads the logs themselves, from where the old query began to where it stopped.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
+from tablestream.arguments.kinds import flag
 from tablestream.arguments.kinds import whole as whole_number
 from tablestream.base.calling import user_line
 from tablestream.base.data_text import data_left_out
@@ -31,7 +29,7 @@ from tablestream.connectors.sink import Sink, checked_path, quoted
 from tablestream.connectors.small_texts import numbered_names
 from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError, PlanChangedError, StateError
-from tablestream.planner.evolution import Facts, Fate, PartFate, fates
+from tablestream.planner.evolution import Facts, Fate, PartFate, fates, way_out
 from tablestream.planner.physical_plan import PhysicalPlan, PlanOptions
 from tablestream.runtime.drops import ONLY_COUNTED
 from tablestream.spark import generations
@@ -58,6 +56,7 @@ from tablestream.spark.requests import (
     shaped,
 )
 from tablestream.spark.session import configured
+from tablestream.spark.source_places import Moves, take_places
 from tablestream.spark.sources import columns_of_records, frame_of_source
 from tablestream.spark.staging import Staged
 from tablestream.spark.state_reader import read_stored
@@ -75,10 +74,7 @@ from tablestream.topology.nodes import Source
 
 #: What a start does about a checkpoint that another plan made.
 OnPlanChange = Literal["refuse", "evolve"]
-#: What Spark writes for a source of which it has no place yet.
-_NOWHERE = "-"
-#: The form of ``offsets/<micro-batch>``: this line, one with settings, and one for each source.
-_FORMAT, _HEAD = "v1", 2
+_CHANGE = "Change what is named here, or start the new plan with a new checkpoint and new targets."
 
 
 @dataclass(frozen=True)
@@ -110,7 +106,7 @@ class Evolution:
             return "The checkpoint has this plan: the query can go on with it."
         width = max((len(one.name) for one in self.parts), default=0)
         lines = [f"{one.part:<8}  {one.name:<{width}}  {one.fate:<12}  {one.why}" for one in self.parts]
-        return "\n".join([f"From micro-batch {self.micro_batch}:", *lines])
+        return "\n".join([f"From micro-batch {self.micro_batch}:", *lines, *way_out(self.parts)])
 
 
 def check(
@@ -121,6 +117,7 @@ def check(
     align: Alignment = False,
     on_error: OnError = "fail",
     evolvable: bool | None = None,
+    refill: bool = False,
 ) -> Evolution:
     """Say what becomes of a query if it evolves into another plan; nothing is written.
 
@@ -130,6 +127,8 @@ def check(
         The new plan, as `start` gets it.
     checkpoint
         The directory of the query's checkpoint.
+    refill
+        As for `evolve`.
 
     Returns
     -------
@@ -148,7 +147,7 @@ def check(
     --------
     >>> print(ts.check(orders.to(sink), checkpoint="out/checkpoint"))  # doctest: +SKIP
     """
-    wanted = _Wanted(plan_options(compat, shards, align, on_error), shards, evolvable)
+    wanted = _Wanted(plan_options(compat, shards, align, on_error), shards, evolvable, flag(refill, "refill"))
     return _Change.of(outputs, checkpoint, wanted).evolution
 
 
@@ -161,6 +160,7 @@ def evolve(
     on_error: OnError = "fail",
     evolvable: bool | None = None,
     partitions: int | None = None,
+    refill: bool = False,
 ) -> Evolution:
     """Let a query that has ended go on with another plan, from the rows that its state keeps.
 
@@ -177,6 +177,10 @@ def evolve(
     partitions
         How many partitions the state has from now on: at most as many tasks run at a time. Default: as for a new
         checkpoint.
+    refill
+        Read the logs of all sources once more, from where the query began to where it stopped, instead of the rows in
+        the state. So a query can evolve whose state lacks rows that the new plan needs, or whose operators remember
+        what rows do not say, such as windows of streams. The logs must still be there from the beginning.
 
     Returns
     -------
@@ -202,6 +206,9 @@ def evolve(
     The rows of all sources enter as one step, as those of ``bootstrap=`` do, with the times that they had. The time of
     a group or of a joined row follows from the rows that are there, so it can be earlier than it was.
 
+    With `refill`, what was read in several micro-batches comes in one. So records of different sources can come in
+    another order than before, and a new output gets every change, not only the last one of each key.
+
     Until the generation is complete, the old one is current: after a failure, call `evolve` again, or start the old
     plan. A target that was written before the failure does not fit the old plan any more; of a topic it is not known.
 
@@ -215,7 +222,7 @@ def evolve(
             hint="Give 1 or more.",
             where=user_line(),
         )
-    wanted = _Wanted(plan_options(compat, shards, align, on_error), shards, evolvable)
+    wanted = _Wanted(plan_options(compat, shards, align, on_error), shards, evolvable, flag(refill, "refill"))
     change = _Change.of(outputs, checkpoint, wanted)
     if not change.evolution.is_same or partitions is not None:
         change.check()
@@ -277,6 +284,7 @@ class _Wanted:
     options: PlanOptions
     shards: int | None
     evolvable: bool | None
+    refill: bool = False
 
 
 @dataclass(frozen=True)
@@ -292,6 +300,7 @@ class _Change:
     old: Facts
     new: Facts
     evolution: Evolution
+    refill: bool
 
     @classmethod
     def of(
@@ -323,11 +332,11 @@ class _Change:
         new = Facts.of(plan, {one.name: one.sink.target for one in requests})
         maintained = [one.sink.target for one in requests if _is_maintained(one.sink)]
         logs = [one.sink.target for one in requests if isinstance(one.sink, LogSink) and one.sink.retells]
-        parts = fates(old, new, plan, maintained, logs, is_same=plan.is_same(text))
+        parts = fates(old, new, plan, maintained, logs, is_same=plan.is_same(text), refill=wanted.refill)
         parts = _with_sizes(parts, spark, path)
         is_written = any(one.part == "output" and one.fate not in {"silent", "removed"} for one in parts)
         evolution = Evolution(parts, last.number, is_same=plan.is_same(text) and not is_written)
-        return cls(spark, path, place, last, plan, requests, old, new, evolution)
+        return cls(spark, path, place, last, plan, requests, old, new, evolution, wanted.refill)
 
     def check(self) -> None:
         """Raise `PlanChangedError` if the query cannot evolve."""
@@ -336,7 +345,7 @@ class _Change:
             listed = "\n".join(f"{one.part} {one.name}: {one.why}" for one in refused)
             raise PlanChangedError(
                 f"The query cannot evolve into this plan:\n{listed}",
-                hint="Change what is named here, or start the new plan with a new checkpoint and new targets.",
+                hint=" ".join((_CHANGE, *way_out(self.evolution.parts))),
                 where=user_line(),
             )
 
@@ -353,7 +362,9 @@ class _Change:
             store_facts(spark, new.path, self.new)
             store_steps(spark, new.path, self.plan, {one.name: one.output.node for one in self.requests})
             self._first_step(new, partitions)
-            self._take_places(old_files, files, self.last.number - self.place.first)
+            if not self.refill:
+                self._take_places(new)
+                self._remove_rows(files)
             self._check_unchanged()
         except BaseException:
             files.remove("")
@@ -397,11 +408,20 @@ class _Change:
         }
         step = replace(plan, endings=tuple(plan.endings[number] for number in writing))
         staged = replace(Staged.of(spark, step, sinks), first=place.first)
-        frame = query_frame(step, self._rows(place), ONLY_COUNTED, observed=False, staged=staged, records={})
+        frame = query_frame(
+            step,
+            {} if self.refill else self._rows(place),
+            ONLY_COUNTED,
+            observed=False,
+            staged=staged,
+            records=None if self.refill else {},
+        )
         writer = frame.writeStream.outputMode("append").option("checkpointLocation", place.path)
-        writer = writer.trigger(availableNow=True)
+        writer = writer.trigger(once=True)
         writer = writer.foreachBatch(_step_writer(step, sinks, place, evolving, moment, staged))
         with configured(spark, plan.options.shards, staged.columns, partitions), data_left_out(True):
+            if self.refill:
+                self._take_places(place)
             query = saying_what_failed(writer.start())
         try:
             query.awaitTermination()
@@ -441,40 +461,18 @@ class _Change:
         )
         return Bootstrap(frame, absent)
 
-    def _take_places(self, old: CheckpointFiles, new: CheckpointFiles, micro_batch: int) -> None:
+    def _take_places(self, place: Generation) -> None:
         """Give the new generation the old one's places in its sources."""
-        places_before = _offsets(old.read(f"offsets/{micro_batch}"), self.checkpoint)
-        moves = self._moves(len(places_before))
-        new.remove("sources")
-        for number, before in enumerate(moves):
-            if before is not None:
-                old.copy(f"sources/{before}", new, f"sources/{number}")
-        head = new.read("offsets/0").split("\n")[:_HEAD]
-        lines = (_NOWHERE if before is None else places_before[before] for before in moves)
-        new.replace("offsets/0", "\n".join([*head, *lines]))
-        for name in places(list(self.plan.sources)).values():
-            new.remove(name)
-        for name in places(self.plan.bootstrapped).values():
-            new.system.create_dir(new.path(name))
-
-    def _moves(self, streams: int) -> list[int | None]:
-        """For each stream of the new plan its number in the old one; None if that did not have it."""
-        before, now, tables = self.old.positions, self.new.positions, self.new.sources
-        # A table may read several streams, and several tables one.
-        if before == now and set(now) <= tables.keys():
-            return list(range(streams))
         frames = {id(frame_of_source(one).given) for one in self.plan.sources}
-        if streams != len(before) or len(frames) < len(self.plan.sources):
-            raise StateError(
-                f"The checkpoint {self.checkpoint} has {streams} places in streams, and its plan reads {len(before)}:"
-                f" {', '.join(before)}. So it is not clear which is whose, and the new plan reads others:"
-                f" {', '.join(now)}.",
-                hint="A table must read one stream, and no other table the same data frame: read it once for each.",
-                where=user_line(),
-            )
-        numbers = {name: number for number, name in enumerate(before)}
-        # The rows of a bootstrap= have entered. Spark would look for their files, which are in the old generation.
-        return [numbers.get(name) if name in tables else None for name in now]
+        moves = Moves(self.old, self.new, one_stream_each=len(frames) == len(self.plan.sources))
+        take_places(self.spark, self.place.path, self.last.number - self.place.first, place.path, moves)
+
+    def _remove_rows(self, files: CheckpointFiles) -> None:
+        """Remove the rows that have entered. Spark looks for the directories of those of a bootstrap."""
+        for name in places(list(self.plan.sources)).values():
+            files.remove(name)
+        for name in places(self.plan.bootstrapped).values():
+            files.system.create_dir(files.path(name))
 
 
 def _with_sizes(parts: Sequence[PartFate], spark: SparkSession, checkpoint: str) -> tuple[PartFate, ...]:
@@ -580,15 +578,3 @@ def _step_writer(
         )
 
     return write
-
-
-def _offsets(text: str, checkpoint: str) -> list[str]:
-    """The lines of the sources."""
-    form, *lines = text.rstrip("\n").split("\n")
-    if form != _FORMAT or not lines or not isinstance(json.loads(lines[0]), dict):
-        raise StateError(
-            f"Spark has written the places in the sources of {checkpoint} in a form {form!r} that is not known here.",
-            hint="Use the version of Spark with which the query ran, or start the new plan with a new checkpoint.",
-            where=user_line(),
-        )
-    return lines[1:]

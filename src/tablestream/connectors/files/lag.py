@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import unquote
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
+from tablestream.connectors.file_log import directories_of, files_read, files_there
 from tablestream.connectors.lag import Behind
-from tablestream.connectors.place import Place
-from tablestream.connectors.small_texts import json_object, small_lines
-from tablestream.connectors.spark_place import no_pattern
-
-_LOG_OFFSET = "logOffset"
 
 
 def files_behind(spark: SparkSession, checkpoint: str, number: int, offset: Any) -> Behind | None:
@@ -22,32 +15,15 @@ def files_behind(spark: SparkSession, checkpoint: str, number: int, offset: Any)
 
     Files in directories of which none was read yet are not seen: the checkpoint does not say where the source looks.
     """
-    if not isinstance(offset, dict) or offset.keys() != {_LOG_OFFSET}:
+    read = files_read(spark, checkpoint, number, offset)
+    if read is None:
         return None
-    lines = small_lines(spark, f"{checkpoint}/sources/{number}", "[0-9]*")
-    entries = [found for line in lines if (found := json_object(line)) is not None and "path" in found]
-    read = {_place(one["path"]): one["timestamp"] for one in entries if one["batchId"] <= offset[_LOG_OFFSET]}
     if not read:
         return Behind("files", why="no file was read yet, so the directory is not known")
-    places = sorted({unquote(path).rpartition("/")[0] for path in read})
-    try:
-        there = _listed(spark, places)
-    except AnalysisException as error:
-        if error.getCondition() != "PATH_NOT_FOUND":
-            raise
+    places = directories_of(read)
+    there = files_there(spark, places)
+    if there is None:
         return Behind("files", why=f"a directory of files that were read is gone: {', '.join(places)}")
     unread = [modified_ms for path, modified_ms in there.items() if path not in read]
     late_ms = max(max(unread, default=0) - max(read.values()), 0)
     return Behind("files", len(unread), "files", 0 if not unread else None, late_ms / 1000)
-
-
-def _place(path: str) -> str:
-    """The log writes ``file:///``, and the metadata of rows ``file:/``."""
-    return str(Place.of(path))
-
-
-def _listed(spark: SparkSession, directories: list[str]) -> dict[str, int]:
-    """Return the files in directories as the log names them, and when they were modified, in ms since 1970."""
-    found = spark.read.format("binaryFile").load([no_pattern(one) for one in directories])
-    modified = F.unix_millis("_metadata.file_modification_time")
-    return {_place(row[0]): row[1] for row in found.select("_metadata.file_path", modified).collect()}

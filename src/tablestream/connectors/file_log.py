@@ -1,0 +1,50 @@
+"""The log of Spark's file source in a checkpoint: which files a query has read; and which files there are."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from tablestream.connectors.place import Place
+from tablestream.connectors.small_texts import json_object, small_lines
+from tablestream.connectors.spark_place import no_pattern
+
+_LOG_OFFSET = "logOffset"
+
+
+def files_read(spark: SparkSession, checkpoint: str, number: int, offset: Any) -> dict[str, int] | None:
+    """Return the files that a source has read, and when they were modified, in ms since 1970; None: it reads no files.
+
+    `number`: the source's among those of the query. `offset`: how far it has come.
+    """
+    if not isinstance(offset, dict) or offset.keys() != {_LOG_OFFSET}:
+        return None
+    lines = small_lines(spark, f"{checkpoint}/sources/{number}", "[0-9]*")
+    entries = [found for line in lines if (found := json_object(line)) is not None and "path" in found]
+    return {_place(one["path"]): one["timestamp"] for one in entries if one["batchId"] <= offset[_LOG_OFFSET]}
+
+
+def files_there(spark: SparkSession, directories: list[str]) -> dict[str, int] | None:
+    """Return the files in directories in the same way; None if a directory is gone."""
+    try:
+        found = spark.read.format("binaryFile").load([no_pattern(one) for one in directories])
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        return None
+    modified = F.unix_millis("_metadata.file_modification_time")
+    return {_place(row[0]): row[1] for row in found.select("_metadata.file_path", modified).collect()}
+
+
+def directories_of(files: dict[str, int]) -> list[str]:
+    """The directories in which files are."""
+    return sorted({unquote(path).rpartition("/")[0] for path in files})
+
+
+def _place(path: str) -> str:
+    """The log writes ``file:///``, and the metadata of rows ``file:/``."""
+    return str(Place.of(path))
