@@ -70,6 +70,9 @@ FIRST: Queries = {
     "first of each": "SELECT DISTINCT ON (city) city, id, age FROM people ORDER BY city, age DESC, id",
     "first of each place": "SELECT DISTINCT ON (1, b) age % 20 AS k, boss AS b, id FROM people ORDER BY k, 2, id",
     "first ones of each": "SELECT DISTINCT ON (age) age, id FROM people ORDER BY age DESC NULLS LAST, id LIMIT 2",
+    "first of each in a condition": """
+        SELECT id FROM people WHERE id IN (SELECT DISTINCT ON (who) day FROM visits ORDER BY who, day DESC)
+    """,
     "first of each of groups": "SELECT DISTINCT ON (n) city, count(*) AS n FROM people GROUP BY city ORDER BY n, city",
 }
 
@@ -104,6 +107,10 @@ CONSTANTS: Queries = {
     "after full": "SELECT p.id, v.b FROM people p FULL JOIN (VALUES (20, 'x'), (99, 'y')) AS v(a, b) ON p.age = v.a",
     "groups of each": """
         SELECT v.a, count(p.id) AS n FROM (VALUES (20), (30), (99)) AS v(a) LEFT JOIN people p ON p.age = v.a GROUP BY v.a
+    """,
+    "using": """
+        SELECT id, x, y FROM people LEFT JOIN (VALUES (1, 'a'), (2, 'b')) AS v(id, x) USING (id)
+        NATURAL JOIN (VALUES (1, 'c'), (3, 'd')) AS w(id, y)
     """,
     "in a union": "SELECT city FROM people UNION SELECT 'Rome' UNION SELECT * FROM (VALUES ('Bonn'), ('Graz')) v(c)",
     "without from": "SELECT id, (SELECT 1 + 1) AS two, EXISTS (SELECT 1 WHERE 1 = 2) AS no FROM people",
@@ -141,6 +148,16 @@ ELEMENTS: Queries = {
     "grouped": (
         "SELECT x, count(*) AS n FROM (SELECT explode(array(age, boss)) AS x FROM people) GROUP BY x",
         "SELECT x, count(*) AS n FROM (SELECT unnest([age, boss]) AS x FROM people) GROUP BY x",
+    ),
+    "in conditions": (
+        """
+        SELECT id FROM people WHERE id IN (SELECT explode(array(who, stars)) FROM notes)
+        OR EXISTS (SELECT explode(filter(array(stars), x -> x > 2)) FROM notes WHERE note > 'c')
+        """,
+        """
+        SELECT id FROM people WHERE id IN (SELECT unnest([who, stars]) FROM notes)
+        OR EXISTS (SELECT 1 FROM notes WHERE note > 'c' AND stars > 2)
+        """,
     ),
     "ordinality": (
         "SELECT id, x, i FROM people CROSS JOIN UNNEST(array(age, boss)) WITH ORDINALITY AS t(x, i)",

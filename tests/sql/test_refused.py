@@ -112,6 +112,9 @@ REFUSED = {
     "SELECT explode(array(1)) AS x, explode(array(2)) AS y FROM people": [
         (1, 32, "SELECT", "It stands beside groups, window functions or another one of its kind.")
     ],
+    "SELECT id, (SELECT note FROM notes ORDER BY stars FETCH FIRST ROW WITH TIES) AS x FROM people": [
+        (1, 12, "SELECT", "This subquery may have several rows.")
+    ],
     "SELECT id FROM people ORDER BY id LIMIT 20 PERCENT": [(1, 35, "LIMIT", "PERCENT is not maintained.")],
     "SELECT id FROM people WHERE (id, age) > ALL (SELECT who, stars FROM notes)": [
         (1, 29, "WHERE", "ANY and ALL compare one column.")

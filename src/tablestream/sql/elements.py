@@ -32,9 +32,8 @@ def generator_of(node: exp.Expr) -> exp.Expr | None:
     inside = node.this if isinstance(node, exp.Join) else node
     if isinstance(inside, exp.Lateral | exp.Table):
         inside = inside.this
-    is_joined = node.args.get("kind") in {"SEMI", "ANTI"} or (
-        node.args.get("side") and not _is_true(node.args.get("on"))
-    )
+    is_joined = node.args.get("kind") in {"SEMI", "ANTI"} or any(map(node.args.get, ("using", "method")))
+    is_joined |= bool(node.args.get("side")) and not _is_true(node.args.get("on"))
     is_table = isinstance(inside, exp.Values) and is_joined
     return inside if isinstance(inside, GENERATORS) and not is_table else None
 
@@ -114,14 +113,19 @@ def _names(node: exp.Expr, made: exp.Expr, count: int, scope: Scope) -> tuple[st
     return source, names
 
 
+def explodes(select: exp.Select) -> list[int]:
+    """The places of the columns of SELECT that make rows."""
+    inside = (one.this if isinstance(one, exp.Alias | exp.Aliases) else one for one in select.expressions)
+    return [number for number, one in enumerate(inside) if isinstance(one, GENERATORS)]
+
+
 def exploded(select: exp.Select, rows: Rows, context: Context) -> tuple[exp.Select, Rows]:
     """Return a query with columns in place of what its SELECT explodes, and its rows once for each element."""
-    items = select.expressions
-    inside = [one.this if isinstance(one, exp.Alias | exp.Aliases) else one for one in items]
-    places = [number for number, one in enumerate(inside) if isinstance(one, GENERATORS)]
+    places = explodes(select)
     if not places:
         return select, rows
-    first = places[0]
+    items, first = select.expressions, places[0]
+    inside = items[first].this if isinstance(items[first], exp.Alias | exp.Aliases) else items[first]
     if len(places) > 1 or is_grouped(select) or any(one.find(exp.Window) for one in items):
         said = "It stands beside groups, window functions or another one of its kind."
         raise context.refuse(items[places[-1]], "SELECT", said, "Write it in a subquery in FROM.")
@@ -131,9 +135,9 @@ def exploded(select: exp.Select, rows: Rows, context: Context) -> tuple[exp.Sele
         else [items[first].args.get("alias")]
     )
     alias = exp.TableAlias(columns=[one.copy() for one in names if one is not None])
-    made = expanded(exp.Lateral(this=inside[first].copy(), alias=alias), rows, context)
+    made = expanded(exp.Lateral(this=inside.copy(), alias=alias), rows, context)
     hidden = [replace(one, source=_MADE, merged=True) for one in made.visible[len(rows.visible) :]]
-    columns = [placed(exp.column(one.name, table=_MADE, quoted=True), span(inside[first])) for one in hidden]
+    columns = [placed(exp.column(one.name, table=_MADE, quoted=True), span(inside)) for one in hidden]
     select = select.copy()
     select.set("expressions", [*select.expressions[:first], *columns, *select.expressions[first + 1 :]])
     return select, replace(made, visible=(*rows.visible, *hidden))

@@ -40,10 +40,9 @@ def limited(
     skipped = 0 if offset is None else _number(offset, "OFFSET", context)
     if count == 0 or is_one_row(rows):
         return replace(rows, table=rows.table.filter("false")) if count == 0 or skipped else rows
-    options = node.args.get("limit_options")
-    if options is not None and options.args.get("percent"):
+    has_ties = is_special(node)
+    if has_ties and node.args["limit_options"].args.get("percent"):
         raise context.refuse(node, "LIMIT", "PERCENT is not maintained.", "Write a number of rows.")
-    has_ties = options is not None and options.args.get("with_ties")
     with context.reasons.placed(beginning(order), "ORDER BY"):
         if count is None or has_ties:
             return _numbered(
@@ -101,6 +100,12 @@ def limit_of(query: exp.Expr) -> exp.Limit | None:
     limit: exp.Limit | None = query.args.get("limit")
     is_all = limit is not None and isinstance(limit.expression, exp.Var) and limit.expression.name == "ALL"
     return None if is_all else limit
+
+
+def is_special(limit: exp.Expr) -> bool:
+    """Whether a LIMIT says ``WITH TIES`` or ``PERCENT``."""
+    options = limit.args.get("limit_options")
+    return options is not None and any(map(options.args.get, ("with_ties", "percent")))
 
 
 def unordered(node: exp.Expr, context: Context) -> PartRefusedError:

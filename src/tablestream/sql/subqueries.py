@@ -25,6 +25,7 @@ from sqlglot import exp
 from tablestream import functions as tf
 from tablestream.connectors.sink import quoted
 from tablestream.sql.context import Context
+from tablestream.sql.elements import explodes
 from tablestream.sql.equalities import in_one_type
 from tablestream.sql.from_ import from_rows
 from tablestream.sql.groups import Group, grouped, is_grouped
@@ -42,7 +43,7 @@ from tablestream.sql.matches import (
     paired,
 )
 from tablestream.sql.named import with_names
-from tablestream.sql.order import first_rows, limit_of, ordering
+from tablestream.sql.order import first_rows, is_special, limit_of, ordering
 from tablestream.sql.output import Item
 from tablestream.sql.parse import beginning, is_bare, is_subquery, not_false
 from tablestream.sql.rows import Rows, unique
@@ -149,8 +150,8 @@ def _some_row(query: exp.Query) -> exp.Query:
     if query.args.get("offset") or (limit is not None and limit.expression.name in {"", "0"}):
         return query
     query = query.copy()
-    query.set("order", None)
-    query.set("limit", None)
+    for part in ("order", "limit", "distinct"):
+        query.set(part, None)
     return query
 
 
@@ -180,7 +181,11 @@ def _read(query: exp.Select, outer: Scope, context: Context) -> Related:
 
 def _is_simple(select: exp.Select) -> bool:
     """Whether a subquery only joins and filters: then conditions may compare it with the query around it."""
-    return not is_grouped(select) and not any(map(select.args.get, ("having", "limit", "offset", "qualify")))
+    distinct = select.args.get("distinct")
+    is_more = any(map(select.args.get, ("limit", "offset", "qualify"))) or bool(
+        distinct and distinct.args.get("on")
+    )
+    return not is_more and not is_grouped(select) and not explodes(select)
 
 
 def _in(node: exp.In, whole: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple[Rows, str]:
@@ -310,7 +315,7 @@ def _scalar(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple
         first = query.copy()
         first.set("order", None)
         first.set("limit", None)
-        if limit.expression.name == "1" and _is_simple(first):
+        if limit.expression.name == "1" and not is_special(limit) and _is_simple(first):
             return _first(query, limit, rows, scope, context)
     found = _related(query, scope, context)
     (item,) = _items(query, found, context)
