@@ -430,6 +430,8 @@ SETS: Queries = {
     "except": "SELECT city FROM people EXCEPT SELECT city FROM cities",
     "except all": "SELECT city FROM people EXCEPT ALL SELECT place FROM visits WHERE day > 1",
     "intersect all": "SELECT city FROM people INTERSECT ALL SELECT place FROM visits",
+    "except of names of the library's": "SELECT age AS in_1, boss AS in_2 FROM people EXCEPT SELECT id * 10, id FROM people",
+    "except all of names of the library's": "SELECT boss AS In_1, id AS there FROM people EXCEPT ALL SELECT id, id FROM wages",
     "union of groups": """
         SELECT 'city' AS kind, city AS name, count(*) AS n FROM people GROUP BY city
         UNION ALL SELECT 'place', place, count(*) FROM visits GROUP BY place

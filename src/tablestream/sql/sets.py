@@ -37,16 +37,16 @@ def combined(query: exp.SetOperation, context: Context) -> Result:
         result, _ = union_all(_results(_operands(query), context), query, context)
         return distinct(result, context, query) if is_distinct else result
     result, branch = union_all(_results([query.left, query.right], context), query, context)
+    one, other = (unique(f"in_{n}", result.columns) for n in (1, 2))
     functions: dict[str, Any] = {
-        f"in_{n}": tf.count(f"CASE WHEN {quoted(branch)} = '{n}' THEN 1 END") for n in (1, 2)
+        name: tf.count(f"CASE WHEN {quoted(branch)} = '{n}' THEN 1 END") for n, name in ((1, one), (2, other))
     }
     is_intersect = isinstance(query, exp.Intersect)
     if is_distinct:
-        there = "in_1 > 0 AND in_2 > 0" if is_intersect else "in_1 > 0 AND in_2 = 0"
+        there = f"{one} > 0 AND {other} {'>' if is_intersect else '='} 0"
         return _grouped(result, functions, there, query, context)
-    copies = (
-        f"array_repeat(true, CAST({'least(in_1, in_2)' if is_intersect else 'in_1 - in_2'} AS INT)) AS there"
-    )
+    many = f"least({one}, {other})" if is_intersect else f"{one} - {other}"
+    copies = f"array_repeat(true, CAST({many} AS INT)) AS {unique('there', result.columns)}"
     with context.reasons.placed(place_of(query, context.text), _word(query)):
         groups = result.table.group_by(*result.columns.values()).agg(**functions)
         table = groups.flat_map(copies, position=unique("copy", result.columns))
