@@ -164,7 +164,7 @@ def compare(
     Return in how many micro-batches each had rows, and in how many it changed.
     """
     seen, moved = Counter[str](), Counter[str]()
-    before: dict[str, Counter[tuple[Any, ...]]] = {}
+    before = {name: Counter[tuple[Any, ...]]() for name in outputs}
     world = World(described or TABLES)
     driver = ts.testing.Driver(
         *(table.to(ts.to_memory(name), name=name) for name, (table, _) in outputs.items()), shards=shards
@@ -182,7 +182,7 @@ def compare(
                 expected = counted(found.fetchall())
                 given = driver.table(name)
                 seen[name] += bool(expected)
-                moved[name] += expected != before.get(name)
+                moved[name] += expected != before[name]
                 before[name] = expected
                 places = {one.lower(): place for place, one in enumerate(given.schema.names)}
                 actual = counted([row[places[one.lower()]] for one in columns] for row in given)
