@@ -37,7 +37,7 @@ FEATURES = {
     "LEFT JOIN": "LEFT JOIN", "RIGHT JOIN": "RIGHT JOIN", "FULL JOIN": "FULL JOIN", "LEFT SEMI JOIN": "SEMI", "LEFT ANTI JOIN": "ANTI",
     "CROSS JOIN": r"CROSS JOIN [\w]", "join by inequality": r"ON [^ ]+ [<>]=? ", "<=>": "<=>", "USING, NATURAL": "USING|NATURAL", "VALUES": "VALUES",
     "UNNEST, LATERAL VIEW": "UNNEST|LATERAL", "EXISTS": r"(?<!NOT )EXISTS", "NOT EXISTS": "NOT EXISTS", "IN (SELECT)": r"(?<!NOT )IN \(SELECT",
-    "NOT IN (SELECT)": r"NOT IN \(SELECT", "subquery as a value": r"[<>=,] \(SELECT (?:max|min|sum|count)", "UNION": "UNION", "INTERSECT": "INTERSECT",
+    "NOT IN (SELECT)": r"NOT IN \(SELECT", "ANY, ALL": r"ANY \(|[<>=] ALL \(", "subquery as a value": r"[<>=,] \(SELECT (?:max|min|sum|count)", "UNION": "UNION", "INTERSECT": "INTERSECT",
     "EXCEPT": "EXCEPT", "GROUP BY": "GROUP BY", "ROLLUP, CUBE, GROUPING SETS": "ROLLUP|CUBE|GROUPING SETS", "HAVING": "HAVING", "FILTER": "FILTER",
     "DISTINCT aggregate": r"\(DISTINCT", "SELECT DISTINCT": "SELECT DISTINCT", "window": "OVER", "ROWS": " ROWS ", "RANGE": " RANGE ",
     "IGNORE NULLS": "IGNORE NULLS", "first rows": "QUALIFY|its_place", "ORDER BY ... LIMIT": "LIMIT", "quoted": "`", "INTERVAL": "INTERVAL",

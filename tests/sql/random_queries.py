@@ -258,7 +258,8 @@ class Maker:
         ordered = [
             f"{one.text}{self.one('', ' DESC', ' DESC NULLS FIRST', ' NULLS LAST')}" for one in made.columns
         ]
-        limit = f" LIMIT {self.drawn.randint(1, 4)}{self.one('', '', ' OFFSET 1')}"
+        most = self.drawn.randint(1, 4)
+        limit = self.one(f" LIMIT {most}", f" LIMIT {most}", f" LIMIT {most} OFFSET 1", " OFFSET 1")
         return Query(f"{made.text} ORDER BY {', '.join(ordered)}{limit}", made.columns)
 
     def _shown(self, items: list[Column], behind: str, distinct: str = "", prefix: str = "c") -> Query:
@@ -349,9 +350,6 @@ class Maker:
         for _ in range(min(most, self.drawn.choice(wanted))):
             kind = self.drawn.random()
             if kind < 0.05:
-                columns, text = self._constants(columns, text)
-                continue
-            if kind < 0.09:
                 columns, text = self._elements(columns, text)
                 continue
             other, shown = self._input()
@@ -373,11 +371,10 @@ class Maker:
                     f" {self.one(both('LEFT SEMI', 'SEMI'), both('LEFT ANTI', 'ANTI'))} JOIN {shown} ON {on}"
                 )
                 continue
-            is_behind_elements = "VALUES" in text or "UNNEST" in text
-            joins = [one for one in JOINS if one in {"JOIN", "LEFT JOIN"}] if is_behind_elements else JOINS
-            text += f" {self.one(*joins)} {shown} ON {on}"
+            text += f" {self.one(*JOINS)} {shown} ON {on}"
             columns = columns + other
-        return columns, text
+        is_constant = text.startswith("(VALUES") and "JOIN" not in text  # which alone is refused
+        return self._joined(most) if is_constant else (columns, text)
 
     def _commas(self, more: int) -> tuple[list[Column], str, list[str]]:
         columns, text = self._input()
@@ -397,13 +394,10 @@ class Maker:
             return columns, text, on
         return columns + other, f"({text} {self.one('JOIN', 'LEFT JOIN')} {shown} ON {inner})", on
 
-    def _constants(self, columns: list[Column], text: str) -> tuple[list[Column], str]:
+    def _constants(self) -> tuple[list[Column], str]:
         a = self.alias()
         rows = self.one("(1, 'a'), (2, 'b')", "(0, 'c')", "(3, 'a'), (NULL, 'd'), (3, 'e')")
-        other = [Column(f"{a}.x", "number"), Column(f"{a}.y", "text")]
-        on = self._equal(columns, other)
-        join = f"JOIN (VALUES {rows}) AS {a}(x, y) ON {on}" if on and self.chance(0.7) else ""
-        return columns + other, f"{text} {join or f'CROSS JOIN (VALUES {rows}) AS {a}(x, y)'}"
+        return [Column(f"{a}.x", "number"), Column(f"{a}.y", "text")], f"(VALUES {rows}) AS {a}(x, y)"
 
     def _elements(self, columns: list[Column], text: str) -> tuple[list[Column], str]:
         elements, kind = self._array(columns)
@@ -432,6 +426,8 @@ class Maker:
         if self.depth < 2 and self.chance(0.12):
             made = self.inside().query()
             return [Column(f"{a}.{one.text}", one.kind) for one in made.columns], f"({made.text}) {a}"
+        if self.chance(0.04):
+            return self._constants()
         table = self.one(*TABLES)
         return [Column(f"{a}.{name}", kind) for name, kind in TABLES[table].items()], f"{table} {a}"
 
@@ -542,9 +538,11 @@ class Maker:
             if no and self.chance(0.6):  # with a null among them, NOT IN is never true
                 some = f"coalesce({some}, {LITERALS[item.kind]})"
             return f"{self._expression(columns, item.kind)} {no}IN (SELECT {some}{behind})"
-        return (
-            f"{self._expression(columns, 'number')} {self.one('<=', '>=', '<', '<>')} {self._value(columns)}"
-        )
+        compared = f"{self._expression(columns, 'number')} {self.one('<=', '>=', '<', '<>')}"
+        if kind < 0.8:
+            its, behind = self._inner([])
+            return f"{compared} {self.one('ANY', 'ALL')} (SELECT {self._expression(its, 'number')}{behind})"
+        return f"{compared} {self._value(columns)}"
 
     def _value(self, columns: list[Column]) -> str:
         """A subquery that is a number."""
