@@ -35,7 +35,7 @@ EACH, DRAWS = 8, 3
 FEATURES = {
     "view": "CREATE VIEW", "WITH": "WITH w", "3 tables and more": "JOIN.* JOIN", "5 tables and more": "(JOIN.*){4}", "commas": r"\w t\d+, \w+ t\d",
     "LEFT JOIN": "LEFT JOIN", "RIGHT JOIN": "RIGHT JOIN", "FULL JOIN": "FULL JOIN", "LEFT SEMI JOIN": "SEMI", "LEFT ANTI JOIN": "ANTI",
-    "CROSS JOIN": r"CROSS JOIN [\w]", "join by inequality": r"ON [^ ]+ [<>]=? ", "<=>": "<=>", "USING, NATURAL": "USING|NATURAL", "VALUES": "VALUES",
+    "CROSS JOIN": r"CROSS JOIN (?!UNNEST)", "join by inequality": r"ON [^ ]+ [<>]=? ", "<=>": "<=>", "USING, NATURAL": "USING|NATURAL", "VALUES": "VALUES",
     "UNNEST, LATERAL VIEW": "UNNEST|LATERAL", "EXISTS": r"(?<!NOT )EXISTS", "NOT EXISTS": "NOT EXISTS", "IN (SELECT)": r"(?<!NOT )IN \(SELECT",
     "NOT IN (SELECT)": r"NOT IN \(SELECT", "ANY, ALL": r"ANY \(|[<>=] ALL \(", "subquery as a value": r"[<>=,] \(SELECT (?:max|min|sum|count)", "UNION": "UNION", "INTERSECT": "INTERSECT",
     "EXCEPT": "EXCEPT", "GROUP BY": "GROUP BY", "ROLLUP, CUBE, GROUPING SETS": "ROLLUP|CUBE|GROUPING SETS", "HAVING": "HAVING", "FILTER": "FILTER",

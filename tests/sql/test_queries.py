@@ -639,6 +639,14 @@ ELEMENTS: Queries = {
     "constants": """
         SELECT p.id, v.a, v.b FROM people p JOIN (VALUES (20, 'x'), (30, 'y'), (30, 'z')) AS v(a, b) ON p.age = v.a
     """,
+    "constants then a right join": """
+        SELECT c.city, p.id, v.a FROM people p CROSS JOIN (VALUES (1), (2)) AS v(a) RIGHT JOIN cities c ON p.city = c.city
+        WHERE (p.id IS NULL OR p.age > v.a * 15) AND (p.age > 20 OR p.id IS NULL)
+        """,
+    "constants then a full join": """
+        SELECT p.id, v.a, w.id AS w FROM people p JOIN cities c ON p.city = c.city AND 1 = 0 CROSS JOIN (VALUES (1), (2)) AS v(a)
+        FULL JOIN wages w ON w.id = p.id WHERE p.id IS NULL
+        """,
     "all constants": "SELECT p.id, v.a FROM people p CROSS JOIN (VALUES (1), (NULL)) AS v(a) WHERE p.id > 1",
 }
 

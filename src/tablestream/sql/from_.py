@@ -34,16 +34,19 @@ def from_rows(select: exp.Select, context: Context) -> tuple[Rows, list[exp.Expr
     conditions = conjuncts(where.this if where else None)
     nodes, used = _nodes(select, context), _used_names(select)
     places = [number for number, one in enumerate(nodes) if generator_of(one) is not None]
-    for one in nodes[places[0] :] if places not in ([], [0]) else ():
-        if one.args.get("side") in {"RIGHT", "FULL"}:
-            said = f"{one.args['side']} JOIN behind VALUES or elements is not maintained."
-            raise context.refuse(one, "JOIN", said, "Write what stands before it as a subquery.")
+    adds_rows = any(one.args.get("side") in {"RIGHT", "FULL"} for one in nodes)
     inputs = _inputs(nodes[: (places or [len(nodes)])[0]], used, select, context)
     inputs = inputs or [Input(one_row((nodes or [select])[0], context))]
     for number, place in enumerate(places, 1):
         told = Scope(replace(inputs[0].rows, visible=_visible(inputs)), context, "WHERE")
-        ready = [one for one in conditions if _is_qualified(one) and told.can_tell([one])]
+        ready = (
+            [] if adds_rows else [one for one in conditions if _is_qualified(one) and told.can_tell([one])]
+        )
         rows, rest = joined(inputs, ready, context)
+        if adds_rows:  # which WHERE filters, too; what is left of ON is only about the rows before
+            for one in rest:
+                rows = filtered(rows, one, "ON", context)
+            rest = []
         conditions = [*rest, *(one for one in conditions if one not in ready)]
         more = nodes[place + 1 : (*places, len(nodes))[number]]
         inputs = [Input(expanded(nodes[place], rows, context)), *_inputs(more, used, select, context)]
