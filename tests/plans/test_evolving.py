@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tablestream.planner.evolution import Facts, fates
+from tablestream.planner.evolution import Facts, fates, way_out
 from tablestream.topology.graph import ancestors
 from tablestream.topology.nodes import Field, Node, SequenceBy
 from tests.marks import quick_each
@@ -151,6 +152,26 @@ def test_each_kind_of_operator_goes_on_silently_or_is_refused_by_its_name(kind: 
     else:
         log = random_log(sources_of([node]), 5, SIZE)
         assert_evolves([node], [node], random_cuts(log[:80], 5, 3), random_cuts(log[80:], 5, 3))
+
+
+def test_logs_are_not_read_again_where_that_would_lose_something() -> None:
+    """Rows of a bootstrap are in no log, and what waits for the time of its shard would wait for another one's."""
+    events = reordered(stream("A"), 3)
+    old, _ = facts([events])
+    plan = Engine([Output(events)], shards=5).plan
+    (refused,) = [
+        one for one in fates(old, Facts.of(plan, {"o": "t"}), plan, (), refill=True) if one.fate == "refused"
+    ]
+    assert refused.name == events.name
+    assert refused.why.endswith("it needs shards=2, as before")
+    started = replace(source("A"), bootstrapped=True)
+    for before, after in ((started, source("A")), (source("A"), started)):
+        (known, _), (now, plan) = facts([before]), facts([after])
+        parts = fates(known, now, plan, (), refill=True)
+        assert [(one.name, one.why) for one in parts if one.part == "source"] == [
+            ("A", "the rows of its bootstrap= are in no log")
+        ]
+        assert not [*way_out(parts)]
 
 
 def facts(nodes: Sequence[Node]) -> tuple[Facts, PhysicalPlan]:

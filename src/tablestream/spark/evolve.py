@@ -207,7 +207,8 @@ def evolve(
     a group or of a joined row follows from the rows that are there, so it can be earlier than it was.
 
     With `refill`, what was read in several micro-batches comes in one. So records of different sources can come in
-    another order than before, and a new output gets every change, not only the last one of each key.
+    another order than before, and a new output gets every change, not only the last one of each key. A table that this
+    order decides, such as one behind ``suppress``, is brought over or told anew, also if its output is unchanged.
 
     Until the generation is complete, the old one is current: after a failure, call `evolve` again, or start the old
     plan. A target that was written before the failure does not fit the old plan any more; of a topic it is not known.
