@@ -1,4 +1,7 @@
-"""Runs the Python blocks of a page of the documentation, one after the other, and keeps what each prints."""
+"""Runs the Python blocks of a page of the documentation, one after the other, and keeps what each prints.
+
+A block of SQL whose first line is a remark with the name of a file, as in ``-- shop.sql``, is that file.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DOCS = Path(__file__).parent.parent / "docs"
+FILE = re.compile(r"^-- (\w+\.sql)$", re.MULTILINE)
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -44,13 +48,21 @@ class Program:
         self.names: dict[str, Any] = {"spark": spark}
         self.directory = directory
 
+    def write_files(self, text: str) -> None:
+        """Write the files that a page shows."""
+        for language, block in BLOCK.findall(text):
+            if language == "sql" and (name := FILE.match(block)):
+                (self.directory / name[1]).write_text(self.absolute(block), encoding="utf-8")
+
+    def absolute(self, code: str) -> str:
+        """Return code with absolute paths: relative ones are Spark's from where it started."""
+        return re.sub(r"""(["'])(?=(logs|out)[/"'])""", rf"\1{self.directory}/", code)
+
     def run(self, code: str) -> str:
         """Run a block, and return what it printed."""
-        # Relative paths are Spark's from where it started.
-        absolute = re.sub(r'"(?=(logs|out)[/"])', f'"{self.directory}/', code)
         printed = StringIO()
         with redirect_stdout(printed):
-            exec(compile(absolute, "program.py", "exec"), self.names)  # noqa: S102 - the page's own lines
+            exec(compile(self.absolute(code), "program.py", "exec"), self.names)  # noqa: S102 - the page's own lines
         return self.shown(printed.getvalue())
 
     def run_first_page(self, code: str) -> None:

@@ -25,7 +25,7 @@ PAGES = sorted(
 NO_PAGES = {f"docs/{name}.md" for name in ("a", "b", "x", "rules")}
 WAY_IN = ["README.md", "docs/index.md", "docs/install.md", "docs/concepts.md"]
 #: A reader comes from one of these.
-GUIDES = ["kafka-streams", "from-merge", "from-auto-cdc", "from-flink-sql"]
+GUIDES = ["kafka-streams", "from-merge", "from-auto-cdc", "from-flink-sql", "from-incremental-views"]
 CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 

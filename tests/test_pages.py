@@ -54,7 +54,9 @@ def test_a_page_s_program_prints_what_the_page_shows(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     program = Program(spark, tmp_path)
-    parts = examples((DOCS / name).read_text(encoding="utf-8"))
+    text = (DOCS / name).read_text(encoding="utf-8")
+    program.write_files(text)
+    parts = examples(text)
     printed = [program.run(part.code) for part in parts]
     assert [out for out, part in zip(printed, parts, strict=True) if part.shown is not None] == [
         part.shown for part in parts if part.shown is not None
