@@ -65,6 +65,7 @@ CONTESTANTS = {
     "tpch-q3": ("tpch", "q3", "tablestream, TPC-H Q3 under changes: the ten orders that would bring most"),
     "tpch-q5": ("tpch", "q5", "tablestream, TPC-H Q5 under changes: revenue of local suppliers by nation"),
     "tpch-q5-sql": ("tpch", "q5_sql", "tablestream, the same by ts.sql"),
+    "views": ("views", "views", "tablestream, TPC-H's 22 queries as the views of one file of SQL"),
     "tpch-q10": ("tpch", "q10", "tablestream, TPC-H Q10 under changes: the twenty customers who return most"),
     "tpcdi-trades": (
         "tpcdi",
