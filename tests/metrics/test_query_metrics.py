@@ -18,11 +18,11 @@ from tablestream.runtime.measures import MEASURES
 
 def progress(batch: int, told: dict[str, dict[str, int]], shards: int = 4, connect: bool = False) -> Any:
     """The progress of a micro-batch in which operators told something; what they did not tell is 0."""
-    measures = {"shards": shards}
+    measures: dict[str, int] = {}
     for operator, values in told.items():
         measures |= {f"{operator}: {name}": values.get(name.replace("-", "_"), 0) for name in MEASURES}
     observed: dict[str, Any] = {"tablestream": {"changes": 7, "orders: null-key": 2, "a: b: late": 0}}
-    observed["tablestream_operators"] = measures
+    observed["tablestream_operators"] = {"shards": shards, "measures": measures}
     if connect:  # as its recentProgress has them
         observed = {
             name: {"values": list(row.values()), "schema": {"fields": [{"name": one} for one in row]}}

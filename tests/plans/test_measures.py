@@ -112,6 +112,7 @@ def _looked_up(work: Round, store: MemoryStore, cache: MemoryCache) -> dict[str,
     for spec in work.traces:
         state.trace(spec.name).scan()
     told = Counts().measures(work, state)
+    assert list(told) == [(operator, one) for operator in measured([work]) for one in MEASURES]
     return {measure: told[placed.name, measure] for placed in work.operators for measure in MEASURES}
 
 

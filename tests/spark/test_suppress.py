@@ -102,6 +102,6 @@ def test_the_wall_clock_releases_what_an_idle_input_left(
     assert {one.value: one["count"] for one in sink.rows()} == {1: 1, 2: 1, 3: 1}
     assert {one["_order"]["partition"] for one in sink.rows()} == {"~"}
     # A shard tells its size once in a micro-batch, whatever it was woken for.
-    told = [one.observedMetrics["tablestream_operators"].asDict() for one in query.recentProgress]
+    told = [one.observedMetrics["tablestream_operators"]["measures"] for one in query.recentProgress]
     shards = [count for one in told for name, count in one.items() if name.endswith(": shards")]
     assert max(shards) == 2

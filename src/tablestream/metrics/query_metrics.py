@@ -11,6 +11,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from tablestream.runtime.measures import (
     CACHE_HITS,
     FETCHES,
+    FIGURES,
     MEASURED,
     MERGES,
     OBSERVED,
@@ -153,18 +154,19 @@ class MetricsReader:
             rows_in=progress.numInputRows,
             changes_out=counts[_CHANGES],
             dropped={parted(name): count for name, count in counts.items() if ": " in name},
-            operators=self._operators(measures, is_first=progress.batchId == 0),
+            operators=self._operators(measures[FIGURES], measures[SHARDS], is_first=progress.batchId == 0),
         )
 
-    def _operators(self, measures: Mapping[str, int], *, is_first: bool) -> dict[str, OperatorMetrics]:
+    def _operators(
+        self, measures: Mapping[str, int], shards: int, *, is_first: bool
+    ) -> dict[str, OperatorMetrics]:
         of_operator: dict[str, dict[str, int]] = {}
         for name, value in measures.items():
-            if name != SHARDS:
-                operator, measure = parted(name)
-                of_operator.setdefault(operator, {})[measure] = value
+            operator, measure = parted(name)
+            of_operator.setdefault(operator, {})[measure] = value
         found = {}
         for operator, sums in of_operator.items():
-            size = self._size(operator, sums, whole=is_first or sums[SHARDS] == measures[SHARDS])
+            size = self._size(operator, sums, whole=is_first or sums[SHARDS] == shards)
             rows, size_bytes = size or (None, None)
             found[operator] = OperatorMetrics(
                 sums[ROWS_IN],

@@ -25,6 +25,8 @@ STATE_BYTES, STATE_BYTES_ADDED = "state-bytes", "state-bytes-added"
 CACHE_HITS, FETCHES, MERGES = "cache-hits", "fetches", "merges"
 SHARDS = "shards"
 """How many shards had work and are included in the other figures."""
+FIGURES = "measures"
+"""The field of `MEASURED` with the sums of all shards, by operator and measure; `SHARDS` has the number of all shards."""
 
 MEASURES = (
     ROWS_IN, ROWS_OUT, STATE_ROWS, STATE_ROWS_ADDED, STATE_BYTES, STATE_BYTES_ADDED, CACHE_HITS, FETCHES, MERGES,
@@ -53,7 +55,10 @@ class Counts:
         self.drops = Drops(self.rules, self.dropped)
 
     def measures(self, work: Round, state: ShardState) -> dict[tuple[str, str], int]:
-        """Return the measures of the round, by operator and measure; call it before the state is committed."""
+        """Return the measures of the round, in the order of `measured` and `MEASURES`.
+
+        Call it before the state is committed.
+        """
         found: dict[tuple[str, str], int] = {}
         for operator, traces in _traces(work):
             sizes = [state.sizes(name) for name in traces]

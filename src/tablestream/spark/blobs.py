@@ -66,7 +66,8 @@ _READ = pa.ipc.IpcReadOptions(use_threads=False)
 class Blob(NamedTuple):
     """Messages to one port and shard, and their number.
 
-    For `METRICS` the name of a counter, and its count; for `NOTICES` an example behind it.
+    For `METRICS` the name of a counter, and its count, or the measures of a round, and its number; for `NOTICES` an
+    example behind the name.
     """
 
     shard: int
@@ -315,6 +316,11 @@ def counters(shard: int, counts: Mapping[tuple[str, str], int]) -> list[Blob]:
         for (operator, reason), count in counts.items()
         if count
     ]
+
+
+def measures(shard: int, number: int, figures: Iterable[int]) -> Blob:
+    """Put what a round's operators measured, in their order, into one blob for `METRICS`. No name begins like it."""
+    return Blob(shard, METRICS, number, b"\0" + ",".join(map(str, figures)).encode())
 
 
 def notices(shard: int, drops: Drops) -> list[Blob]:

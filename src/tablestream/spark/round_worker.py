@@ -142,7 +142,8 @@ class RoundWorker:
         state.commit()
         if clock is not None:
             _set_timer(handle, clock.wake_us)
-        held += blobs.counters(shard, {**counts.dropped, **measures})
+        held += blobs.counters(shard, counts.dropped)
+        held.append(blobs.measures(shard, work.number, measures.values()))
         held += blobs.notices(shard, counts.drops)
         held += [one for placed in work.operators for one in _copied(placed, shard, ports, state)]
         if was_new:

@@ -163,7 +163,8 @@ class InProcess:
         for name, count in zip(
             counters[blobs.BLOB].to_pylist(), counters[blobs.ROWS].to_pylist(), strict=True
         ):
-            self.counts[name.decode()] += count
+            if not name.startswith(b"\0"):  # or it is a round's measures
+                self.counts[name.decode()] += count
         told = table.filter(pa.array(ports == NOTICES))
         texts = zip(told[blobs.ROWS].to_pylist(), told[blobs.BLOB].to_pylist(), strict=True)
         self.notices += [f"{count}\0{text.decode()}" for count, text in texts]
