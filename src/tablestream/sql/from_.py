@@ -34,16 +34,16 @@ def from_rows(select: exp.Select, context: Context) -> tuple[Rows, list[exp.Expr
     conditions = conjuncts(where.this if where else None)
     nodes, used = _nodes(select, context), _used_names(select)
     places = [number for number, one in enumerate(nodes) if generator_of(one) is not None]
-    adds_rows = any(one.args.get("side") in {"RIGHT", "FULL"} for one in nodes)
     inputs = _inputs(nodes[: (places or [len(nodes)])[0]], used, select, context)
     inputs = inputs or [Input(one_row((nodes or [select])[0], context))]
     for number, place in enumerate(places, 1):
         told = Scope(replace(inputs[0].rows, visible=_visible(inputs)), context, "WHERE")
+        adds_rows = any(one.args.get("side") in {"RIGHT", "FULL"} for one in nodes[place:])
         ready = (
             [] if adds_rows else [one for one in conditions if _is_qualified(one) and told.can_tell([one])]
         )
         rows, rest = joined(inputs, ready, context)
-        if adds_rows:  # which WHERE filters, too; what is left of ON is only about the rows before
+        if adds_rows:  # WHERE filters these, too; what is left of ON is only about the rows before
             for one in rest:
                 rows = filtered(rows, one, "ON", context)
             rest = []
