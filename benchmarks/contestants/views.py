@@ -1,4 +1,4 @@
-"""TPC-H's 22 queries as the views of one file: seconds to start it, and of a small micro-batch that changes all tables."""
+"""TPC-H's 22 queries as the views of one file: seconds to start it, and of micro-batches that change all tables."""
 
 from __future__ import annotations
 

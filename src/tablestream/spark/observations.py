@@ -56,12 +56,17 @@ def _measured(plan: PhysicalPlan) -> list[Column]:
     Each round has one aggregate. One for each measure made a plan of 200 operators spend most of its time on them.
     """
     operators = [(work.number, measured([work])) for work in plan.rounds]
-    names = [blobs.counter_name(one, measure) for _, some in operators for one in some for measure in MEASURES]
+    names = [
+        blobs.counter_name(one, measure) for _, some in operators for one in some for measure in MEASURES
+    ]
     sums = [_sums(number, len(some) * len(MEASURES)) for number, some in operators]
     listed = f"split(decode(X'{chr(0).join(names).encode().hex()}', 'UTF-8'), chr(0))"
     number = F.lit(plan.options.shards)
     shards = F.coalesce(F.max(number), number).cast("bigint")
-    return [shards.alias(SHARDS), F.expr(f"map_from_arrays({listed}, concat({', '.join(sums)})) AS {FIGURES}")]
+    return [
+        shards.alias(SHARDS),
+        F.expr(f"map_from_arrays({listed}, concat({', '.join(sums)})) AS {FIGURES}"),
+    ]
 
 
 def _sums(number: int, figures: int) -> str:
@@ -69,7 +74,9 @@ def _sums(number: int, figures: int) -> str:
     mine = f"{blobs.PORT} = {METRICS} AND {blobs.ROWS} = {number} AND startswith({blobs.BLOB}, X'00')"
     text = f"CAST(substring({blobs.BLOB}, 2) AS STRING)"
     told = f"collect_list(CASE WHEN {mine} THEN CAST(split({text}, ',') AS ARRAY<BIGINT>) END)"
-    return f"aggregate({told}, array_repeat(0L, {figures}), (sums, one) -> zip_with(sums, one, (a, b) -> a + b))"
+    return (
+        f"aggregate({told}, array_repeat(0L, {figures}), (sums, one) -> zip_with(sums, one, (a, b) -> a + b))"
+    )
 
 
 def _told(plan: PhysicalPlan, failing: Collection[str]) -> list[Column]:
