@@ -26,7 +26,7 @@ CACHE_HITS, FETCHES, MERGES = "cache-hits", "fetches", "merges"
 SHARDS = "shards"
 """How many shards had work and are included in the other figures."""
 FIGURES = "measures"
-"""The field of `MEASURED` with the sums over the shards, by operator and measure. The field `SHARDS` has their number."""
+"""The field of `MEASURED` with the sums over the shards, by operator and measure. `SHARDS` has the number of shards."""
 
 MEASURES = (
     ROWS_IN, ROWS_OUT, STATE_ROWS, STATE_ROWS_ADDED, STATE_BYTES, STATE_BYTES_ADDED, CACHE_HITS, FETCHES, MERGES,
