@@ -55,18 +55,21 @@ def _measured(plan: PhysicalPlan) -> list[Column]:
 
     Each round has one aggregate. One for each measure made a plan of 200 operators spend most of its time on them.
     """
-    operators = [(work.number, measured([work])) for work in plan.rounds]
-    names = [
-        blobs.counter_name(one, measure) for _, some in operators for one in some for measure in MEASURES
-    ]
-    sums = [_sums(number, len(some) * len(MEASURES)) for number, some in operators]
-    listed = f"split(decode(X'{chr(0).join(names).encode().hex()}', 'UTF-8'), chr(0))"
     number = F.lit(plan.options.shards)
     shards = F.coalesce(F.max(number), number).cast("bigint")
-    return [
-        shards.alias(SHARDS),
-        F.expr(f"map_from_arrays({listed}, concat({', '.join(sums)})) AS {FIGURES}"),
+    operators = {work.number: measured([work]) for work in plan.rounds}
+    names = [
+        blobs.counter_name(one, measure)
+        for some in operators.values()
+        for one in some
+        for measure in MEASURES
     ]
+    figures = "CAST(map() AS MAP<STRING, BIGINT>)"
+    if names:
+        listed = f"split(decode(X'{chr(0).join(names).encode().hex()}', 'UTF-8'), chr(0))"
+        sums = [_sums(number, len(some) * len(MEASURES)) for number, some in operators.items()]
+        figures = f"map_from_arrays({listed}, concat({', '.join(sums)}))"
+    return [shards.alias(SHARDS), F.expr(f"{figures} AS {FIGURES}")]
 
 
 def _sums(number: int, figures: int) -> str:
