@@ -150,7 +150,8 @@ def test_a_topic_is_read_again_from_where_the_query_began(
         ts.evolve(*plan(), checkpoint=checkpoint)
     ts.evolve(*plan(), checkpoint=checkpoint, refill=True)
     assert sorted(told("all", "key", "amount")) == [(f"k{n}", n) for n in range(1, 5)]
-    assert told("sums", "ticker", "total") == before
+    again = told("sums", "ticker", "total")[len(before) :]
+    assert again[-1:] == before[-1:]
     run(*plan(), checkpoint=checkpoint)
     assert told("all", "key", "amount")[-1] == ("k1", 7)
-    assert sorted(told("sums", "ticker", "total")[len(before) :]) == [("A", 9), ("B", 7)]
+    assert sorted(told("sums", "ticker", "total")[len(before + again) :]) == [("A", 9), ("B", 7)]

@@ -23,7 +23,6 @@ from tablestream.cli.sessions import sessions
 from tablestream.cli.sinks import written_to
 from tablestream.cli.target import Target, Variables, load, wrong_type
 from tablestream.connectors.console.sink import to_console
-from tablestream.planner.evolution import way_out
 from tablestream.spark.evolve import Evolution
 from tablestream.spark.evolve import check as checked
 from tablestream.spark.evolve import drop_generations as dropped
@@ -105,8 +104,8 @@ def _show(found: Evolution, *, as_json: bool) -> None:
     title = f"What becomes of the query after micro-batch {found.micro_batch}"
     print_rows(out, title, text_rows(columns, rows))
     if found.refused:
-        said = ("It cannot evolve into this plan: see what is refused.", *way_out(found.parts))
-        out.print(Text(" ".join(said)), soft_wrap=True)
+        said = f"It cannot evolve into this plan: see what is refused. {found.hint}"
+        out.print(Text(said.strip()), soft_wrap=True)
 
 
 def evolve(

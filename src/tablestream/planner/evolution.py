@@ -6,17 +6,19 @@ part      when                                 fate
 source    the state has its table whole        kept: its rows enter the new plan in one step
 source    the old plan did not have it         new: it is read from where its frame begins
 source    the new plan does not have it        removed
-source    neither, and its log is to be read   read again, from where the query began; refused if it started with rows
+source    its log is to be read                read again, from where the query began; refused if it ever started with
+                                               rows, or Spark would begin elsewhere
 source    neither                              refused
-output    same target, same meaning            silent: the target gets later changes only
-output    the same, and logs are read again    brought over, or told anew, if their order decides what the table is
+output    same target, same meaning            silent: the target gets later changes only. If logs are read again,
+                                               only streams are: another order of records can make another table
 output    another target                       new: the whole table comes out once
 output    same target, maintained              brought over: the target gets the new table in one transaction
 output    same target, a log                   told anew: it gets all rows, and deletes of keys that are gone; refused
                                                if its columns are others, or it cannot be read
 output    the new plan does not have it        removed: the target is left as it is
 operator                                       rebuilt from the rows of its sources; refused if they do not say what it
-                                               remembers, and the logs are not to be read
+                                               remembers, and the logs are not to be read; or if they are, and the
+                                               clock decides what a stream has told
 ========  ===================================  ====================================================================
 """
 
@@ -24,7 +26,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from tablestream.planner.group_rules import sees_order
@@ -48,12 +50,11 @@ from tablestream.topology.nodes import (
     Top,
     Transactions,
 )
-from tablestream.topology.streams import StreamJoin
+from tablestream.topology.streams import Grace, StreamJoin
 
 Fate = Literal[
     "kept", "read again", "new", "removed", "rebuilt", "silent", "brought over", "told anew", "refused"
 ]
-_IN_NO_LOG = "the rows of its bootstrap= are in no log"
 #: The name of a source's second stream, which has the rows that it starts with.
 _BOOTSTRAP = "{}!bootstrap"
 
@@ -101,6 +102,8 @@ class Facts:
         By their names, and by their targets.
     shards, evolvable
         Options of the plan, which a later start keeps if it does not say otherwise.
+    started_with_rows
+        The sources that have ever had rows of a ``bootstrap=``.
     """
 
     positions: tuple[str, ...]
@@ -108,6 +111,7 @@ class Facts:
     outputs: Mapping[str, OutputFacts]
     shards: int
     evolvable: bool
+    started_with_rows: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, plan: PhysicalPlan, targets: Mapping[str, str]) -> Facts:
@@ -123,7 +127,14 @@ class Facts:
             target: OutputFacts.of(plan, ending, name)
             for ending, (name, target) in zip(plan.endings, targets.items(), strict=True)
         }
-        return cls(tuple(_positions(plan)), sources, outputs, plan.options.shards, plan.options.evolvable)
+        started = tuple(sorted(plan.names[one] for one in plan.bootstrapped))
+        options = plan.options
+        return cls(tuple(_positions(plan)), sources, outputs, options.shards, options.evolvable, started)
+
+    def following(self, old: Facts) -> Facts:
+        """The facts if the checkpoint has had others before."""
+        started = {*self.started_with_rows, *old.started_with_rows} & self.sources.keys()
+        return replace(self, started_with_rows=tuple(sorted(started)))
 
     @property
     def document(self) -> dict[str, Any]:
@@ -136,7 +147,8 @@ class Facts:
         sources = {name: SourceFacts(**_with_fields(one)) for name, one in facts["sources"].items()}
         outputs = {target: OutputFacts(**_with_fields(one)) for target, one in facts["outputs"].items()}
         positions = tuple(facts["positions"])
-        return cls(positions, sources, outputs, facts["shards"], facts["evolvable"])
+        started = tuple(facts.get("started_with_rows", ()))
+        return cls(positions, sources, outputs, facts["shards"], facts["evolvable"], started)
 
 
 @dataclass(frozen=True)
@@ -158,6 +170,7 @@ def fates(
     *,
     is_same: bool = False,
     refill: bool = False,
+    begun_elsewhere: Collection[str] = (),
 ) -> tuple[PartFate, ...]:
     """Say what becomes of each part of a query if it evolves.
 
@@ -173,36 +186,34 @@ def fates(
         Whether both plans have the same state: then another select of a log counts from now on, as at any start.
     refill
         Whether the logs of all sources are read again, in place of the rows in the state.
+    begun_elsewhere
+        The sources that Spark would not read again from where the query began.
     """
-    told = _told_by_order(plan) if refill else frozenset()
     return (
-        *_of_sources(old, new, plan, refill=refill),
-        *(_rebuilt_operators(old, plan) if refill else _of_operators(plan)),
-        *_of_outputs(old, new, maintained, logs, is_same=is_same, told_by_order=told),
+        *_of_sources(old, new, plan, begun_elsewhere, refill=refill),
+        *(_rebuilt_operators(old, new, plan) if refill else _of_operators(plan)),
+        *_of_outputs(old, new, maintained, logs, is_same=is_same, refill=refill),
     )
 
 
-def way_out(parts: Collection[PartFate]) -> Iterator[str]:
-    """Say what helps if the state lacks what the new plan needs; nothing if the logs are to be read already."""
-    lacks = any(one.fate == "refused" and one.part != "output" for one in parts)
-    if lacks and not any(one.fate == "read again" or one.why == _IN_NO_LOG for one in parts):
-        yield "Or give refill=True (--refill): the logs of all sources are read once more, from where the query began."
-
-
-def _of_sources(old: Facts, new: Facts, plan: PhysicalPlan, *, refill: bool) -> Iterator[PartFate]:
+def _of_sources(
+    old: Facts, new: Facts, plan: PhysicalPlan, begun_elsewhere: Collection[str], *, refill: bool
+) -> Iterator[PartFate]:
     fate: Fate = "read again" if refill else "kept"
     because = "its log is read from where the query began" if refill else "its rows are in the state"
+    started = {*old.started_with_rows, *new.started_with_rows}
     for source in plan.sources:
         name = plan.names[source]
-        has_rows = source.bootstrapped or _BOOTSTRAP.format(name) in old.positions
-        if name not in old.sources and not (refill and has_rows):
-            yield PartFate("source", name, "new", "it is read from where its frame begins")
+        if refill and name in started:
+            yield PartFate("source", name, "refused", "the rows of its bootstrap= are in no log")
             continue
-        if refill and has_rows:
-            yield PartFate("source", name, "refused", _IN_NO_LOG)
+        if name not in old.sources:
+            yield PartFate("source", name, "new", "it is read from where its frame begins")
             continue
         before, now = old.sources[name], new.sources[name]
         why = "" if refill else _not_kept(before, now, source)
+        if refill and name in begun_elsewhere:
+            why = "it is a Delta table, of which Spark would read a later version in place of the first ones"
         if not why and not (before.is_alone and now.is_alone) and old.positions != new.positions:
             why = "several tables are called so, and it is not clear which one this is: give each a name="
         yield PartFate("source", name, "refused" if why else fate, why or because)
@@ -234,32 +245,25 @@ def _of_operators(plan: PhysicalPlan) -> Iterator[PartFate]:
     yield from _all_rebuilt(plan, "from the rows of its sources")
 
 
-def _rebuilt_operators(old: Facts, plan: PhysicalPlan) -> Iterator[PartFate]:
-    """The fates of operators whose sources are read again. Which records wait depends on the time of their shard."""
-    if old.shards != plan.options.shards:
-        for node in ancestors(*(ending.node for ending in plan.endings if ending.node.is_stream)):
-            waits = isinstance(node, StreamJoin) and node.grace is not None
-            if waits or isinstance(node, Suppress | Reorder | Keep):
-                why = f"what waits in it, waits by shard: it needs shards={old.shards}, as before"
-                yield PartFate("operator", plan.names[node], "refused", why)
+def _rebuilt_operators(old: Facts, new: Facts, plan: PhysicalPlan) -> Iterator[PartFate]:
+    """The fates of operators whose sources are read again. What a stream has told must not be decided anew."""
+    told = zip(plan.endings, new.outputs.items(), strict=True)
+    streams = [one.node for one, (target, output) in told if output.key is None and target in old.outputs]
+    for node in ancestors(*streams):
+        waiting = node.grace if isinstance(node, StreamJoin) else node
+        clock = "timeout_us" if isinstance(node, Transactions) else "wall_clock_us"
+        if getattr(waiting, clock, None) is not None:
+            why = "the clock decides what it emits: a stream would tell records twice, or never"
+            yield PartFate("operator", plan.names[node], "refused", why)
+        elif isinstance(waiting, Grace | Suppress | Reorder | Keep) and old.shards != plan.options.shards:
+            why = f"what waits in it, waits by shard: it needs shards={old.shards}, as before"
+            yield PartFate("operator", plan.names[node], "refused", why)
     yield from _all_rebuilt(plan, "from the records of its sources")
 
 
 def _all_rebuilt(plan: PhysicalPlan, why: str) -> Iterator[PartFate]:
     names = (placed.name for work in plan.rounds for placed in work.operators)
     yield from (PartFate("operator", name, "rebuilt", why) for name in names)
-
-
-def _told_by_order(plan: PhysicalPlan) -> frozenset[str]:
-    """The meanings of outputs whose tables the order of records decides: another one, if all come in one micro-batch.
-
-    What a stream has told stays told.
-    """
-    return frozenset(
-        _meaning(plan, ending)
-        for ending in plan.endings
-        if not ending.node.is_stream and any(not_rebuilt(one) for one in ancestors(ending.node))
-    )
 
 
 def not_rebuilt(node: Node) -> str:
@@ -306,10 +310,10 @@ def _of_outputs(
     logs: Collection[str],
     *,
     is_same: bool,
-    told_by_order: Collection[str],
+    refill: bool,
 ) -> Iterator[PartFate]:
     for target, output in new.outputs.items():
-        before, is_sure = old.outputs.get(target), output.meaning not in told_by_order
+        before, is_sure = old.outputs.get(target), not refill or output.key is None
         if before is None:
             yield PartFate("output", output.name, "new", f"{target} gets the whole table once")
         elif before.meaning == output.meaning and is_sure:

@@ -29,7 +29,7 @@ from tablestream.connectors.sink import Sink, checked_path, quoted
 from tablestream.connectors.small_texts import numbered_names
 from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError, PlanChangedError, StateError
-from tablestream.planner.evolution import Facts, Fate, PartFate, fates, way_out
+from tablestream.planner.evolution import Facts, Fate, PartFate, fates
 from tablestream.planner.physical_plan import PhysicalPlan, PlanOptions
 from tablestream.runtime.drops import ONLY_COUNTED
 from tablestream.spark import generations
@@ -56,7 +56,7 @@ from tablestream.spark.requests import (
     shaped,
 )
 from tablestream.spark.session import configured
-from tablestream.spark.source_places import Moves, take_places
+from tablestream.spark.source_places import Moves, begun_elsewhere, take_places
 from tablestream.spark.sources import columns_of_records, frame_of_source
 from tablestream.spark.staging import Staged
 from tablestream.spark.state_reader import read_stored
@@ -75,6 +75,7 @@ from tablestream.topology.nodes import Source
 #: What a start does about a checkpoint that another plan made.
 OnPlanChange = Literal["refuse", "evolve"]
 _CHANGE = "Change what is named here, or start the new plan with a new checkpoint and new targets."
+_REFILL = "With ts.evolve(..., refill=True), or --refill, it can evolve: the logs of all sources are read once more."
 
 
 @dataclass(frozen=True)
@@ -89,16 +90,19 @@ class Evolution:
         The last complete micro-batch of the old plan, from which the new one goes on.
     is_same : bool
         Whether the checkpoint has this plan, and each target its rows: nothing has to be done.
+    hint : str
+        What helps if the query cannot evolve, apart from another plan.
     """
 
     parts: tuple[PartFate, ...]
     micro_batch: int
     is_same: bool
+    hint: str = ""
 
     @property
     def refused(self) -> tuple[PartFate, ...]:
         """The parts for which the query cannot evolve; none: it can."""
-        return tuple(one for one in self.parts if one.fate == "refused")
+        return _refused(self.parts)
 
     def __str__(self) -> str:
         """A line for each part."""
@@ -106,7 +110,8 @@ class Evolution:
             return "The checkpoint has this plan: the query can go on with it."
         width = max((len(one.name) for one in self.parts), default=0)
         lines = [f"{one.part:<8}  {one.name:<{width}}  {one.fate:<12}  {one.why}" for one in self.parts]
-        return "\n".join([f"From micro-batch {self.micro_batch}:", *lines, *way_out(self.parts)])
+        hint = [self.hint] if self.hint else []
+        return "\n".join([f"From micro-batch {self.micro_batch}:", *lines, *hint])
 
 
 def check(
@@ -180,7 +185,8 @@ def evolve(
     refill
         Read the logs of all sources once more, from where the query began to where it stopped, instead of the rows in
         the state. So a query can evolve whose state lacks rows that the new plan needs, or whose operators remember
-        what rows do not say, such as windows of streams. The logs must still be there from the beginning.
+        what rows do not say, such as windows of streams. The logs must still be there from the beginning. Nothing is
+        read if the plan is the same, and `partitions` is not given.
 
     Returns
     -------
@@ -207,8 +213,8 @@ def evolve(
     a group or of a joined row follows from the rows that are there, so it can be earlier than it was.
 
     With `refill`, what was read in several micro-batches comes in one. So records of different sources can come in
-    another order than before, and a new output gets every change, not only the last one of each key. A table that this
-    order decides, such as one behind ``suppress``, is brought over or told anew, also if its output is unchanged.
+    another order than before, and a new output gets every change, not only the last one of each key. This order can
+    decide what a table is, so each one is brought over or told anew, also if its output is unchanged.
 
     Until the generation is complete, the old one is current: after a failure, call `evolve` again, or start the old
     plan. A target that was written before the failure does not fit the old plan any more; of a topic it is not known.
@@ -238,7 +244,7 @@ def evolved(
     spark = outputs[0].spark
     text, facts = stored_text(spark, place.path), stored_facts(spark, place.path)
     now = Facts.of(plan, {one.name: keyed(one).target for one in outputs})
-    if text is None or (plan.is_same(text) and facts in (None, now)):
+    if text is None or (plan.is_same(text) and (facts is None or facts == now.following(facts))):
         return place
     wanted = _Wanted(plan.options, plan.options.shards, plan.options.evolvable)
     change = _Change.of(outputs, checkpoint, wanted)
@@ -333,10 +339,16 @@ class _Change:
         new = Facts.of(plan, {one.name: one.sink.target for one in requests})
         maintained = [one.sink.target for one in requests if _is_maintained(one.sink)]
         logs = [one.sink.target for one in requests if isinstance(one.sink, LogSink) and one.sink.retells]
-        parts = fates(old, new, plan, maintained, logs, is_same=plan.is_same(text), refill=wanted.refill)
-        parts = _with_sizes(parts, spark, path)
-        is_written = any(one.part == "output" and one.fate not in {"silent", "removed"} for one in parts)
-        evolution = Evolution(parts, last.number, is_same=plan.is_same(text) and not is_written)
+        is_same = plan.is_same(text)
+        delta = begun_elsewhere(spark, place.path, last.number - place.first, old.positions)
+        parts, again = (
+            fates(old, new, plan, maintained, logs, is_same=is_same, refill=refill, begun_elsewhere=delta)
+            for refill in (False, True)
+        )
+        is_same &= not any(one.part == "output" and one.fate not in {"silent", "removed"} for one in parts)
+        helps = not wanted.refill and _refused(parts) and not _refused(again)
+        parts = again if wanted.refill else _with_sizes(parts, spark, path)
+        evolution = Evolution(parts, last.number, is_same, _REFILL if helps else "")
         return cls(spark, path, place, last, plan, requests, old, new, evolution, wanted.refill)
 
     def check(self) -> None:
@@ -346,7 +358,7 @@ class _Change:
             listed = "\n".join(f"{one.part} {one.name}: {one.why}" for one in refused)
             raise PlanChangedError(
                 f"The query cannot evolve into this plan:\n{listed}",
-                hint=" ".join((_CHANGE, *way_out(self.evolution.parts))),
+                hint=f"{_CHANGE} {self.evolution.hint}".strip(),
                 where=user_line(),
             )
 
@@ -360,7 +372,7 @@ class _Change:
         try:
             old_files.copy("metadata", files, "metadata")
             store_plan(spark, new.path, self.plan)
-            store_facts(spark, new.path, self.new)
+            store_facts(spark, new.path, self.new.following(self.old))
             store_steps(spark, new.path, self.plan, {one.name: one.output.node for one in self.requests})
             self._first_step(new, partitions)
             if not self.refill:
@@ -466,7 +478,8 @@ class _Change:
         """Give the new generation the old one's places in its sources."""
         frames = {id(frame_of_source(one).given) for one in self.plan.sources}
         moves = Moves(self.old, self.new, one_stream_each=len(frames) == len(self.plan.sources))
-        take_places(self.spark, self.place.path, self.last.number - self.place.first, place.path, moves)
+        micro_batch = self.last.number - self.place.first
+        take_places(self.spark, self.place.path, micro_batch, place.path, moves, read_again=self.refill)
 
     def _remove_rows(self, files: CheckpointFiles) -> None:
         """Remove the rows that have entered. Spark looks for the directories of those of a bootstrap."""
@@ -474,6 +487,10 @@ class _Change:
             files.remove(name)
         for name in places(self.plan.bootstrapped).values():
             files.system.create_dir(files.path(name))
+
+
+def _refused(parts: Sequence[PartFate]) -> tuple[PartFate, ...]:
+    return tuple(one for one in parts if one.fate == "refused")
 
 
 def _with_sizes(parts: Sequence[PartFate], spark: SparkSession, checkpoint: str) -> tuple[PartFate, ...]:
@@ -511,7 +528,7 @@ def _last(spark: SparkSession, checkpoint: str, place: Generation) -> Moment:
     if planned and planned[-1] > done[-1]:
         raise StateError(
             f"The query has begun micro-batch {place.first + planned[-1]}, and not completed it: targets may have it.",
-            hint='Start the old plan once more, with trigger={"availableNow": True}, and let it end.',
+            hint="Start the old plan once more, and stop it after processAllAvailable(): between micro-batches.",
             where=user_line(),
         )
     return moment_of(spark, place, query_id, done[-1])

@@ -1,13 +1,14 @@
 """The places of a query in its sources, and how another generation of its checkpoint gets them.
 
 Spark finds a source's place in ``offsets/<micro-batch>``, where each line is a source, and what else it knows of it in
-``sources/<number>``. Both are copied as files, and nothing in them is understood but their order.
+``sources/<number>``. Both are copied as files. To read logs again, those of files and Delta tables are understood.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from tablestream.base.calling import user_line
@@ -17,6 +18,8 @@ from tablestream.spark.checkpoint_files import CheckpointFiles
 from tablestream.spark.session import PARTITIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import SparkSession
 
     from tablestream.planner.evolution import Facts
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 _NOWHERE = "-"
 #: The form of ``offsets/<micro-batch>``: this line, one with settings, and one for each source.
 _FORMAT, _HEAD = "v1", 2
+#: What the place in a Delta table has.
+_DELTA = '"reservoirVersion"'
 #: How many files an error names.
 _SHOWN = 3
 
@@ -59,11 +64,13 @@ class Moves:
         return [numbers.get(name) if name in tables else None for name in now]
 
 
-def take_places(spark: SparkSession, checkpoint: str, micro_batch: int, new: str, moves: Moves) -> None:
+def take_places(
+    spark: SparkSession, checkpoint: str, micro_batch: int, new: str, moves: Moves, *, read_again: bool
+) -> None:
     """Give the checkpoint `new` the places that another one has after a micro-batch.
 
-    If `new` has run, its places are replaced. Otherwise Spark will read, as its first micro-batch, all from where the
-    other one began.
+    `read_again`: `new` has not run, and Spark will read, as its first micro-batch, all from where the other one began.
+    Otherwise `new` has run, and its places are replaced.
     """
     old_files, files = (CheckpointFiles.seen_by(spark, one) for one in (checkpoint, new))
     lines = _lines(old_files.read(f"offsets/{micro_batch}"), checkpoint)
@@ -72,7 +79,7 @@ def take_places(spark: SparkSession, checkpoint: str, micro_batch: int, new: str
     for number, before in enumerate(found):
         if before is not None:
             old_files.copy(f"sources/{before}", files, f"sources/{number}")
-    if files.numbers("offsets"):
+    if not read_again:
         head = files.read("offsets/0").split("\n")[:_HEAD]
     else:
         for before in found:
@@ -85,14 +92,31 @@ def take_places(spark: SparkSession, checkpoint: str, micro_batch: int, new: str
     files.replace("offsets/0", "\n".join([*head, *places]))
 
 
+def begun_elsewhere(
+    spark: SparkSession, checkpoint: str, micro_batch: int, positions: Sequence[str]
+) -> set[str]:
+    """The sources that Spark would not read again from where the query began: Delta tables.
+
+    Without ``startingVersion``, which nobody can see here, Spark would take a snapshot of nearly the last version for
+    all that was read.
+    """
+    text = CheckpointFiles.seen_by(spark, checkpoint).read(f"offsets/{micro_batch}")
+    are_delta = [_DELTA in one for one in _lines(text, checkpoint)[_HEAD:]]
+    if len(are_delta) != len(positions):  # a table may read several streams
+        return set(positions) if any(are_delta) else set()
+    return set(compress(positions, are_delta))
+
+
 def _check_files(spark: SparkSession, checkpoint: str, number: int, offset: Any) -> None:
-    """Refuse to read a log again that has lost files: Spark would pass over them. Other sources notice themselves."""
+    """Refuse to read a log again that has lost files, or has others: Spark would not notice. Other sources do."""
     read = files_read(spark, checkpoint, number, offset) or {}
-    gone = sorted(read.keys() - (files_there(spark, directories_of(read)) or {}).keys()) if read else []
-    if gone:
-        shown = ", ".join(gone[:_SHOWN])
+    there = (files_there(spark, directories_of(read)) or {}) if read else {}
+    other = sorted(path for path, modified in read.items() if there.get(path) != modified)
+    if other:
+        shown = ", ".join(other[:_SHOWN])
         raise StateError(
-            f"A log cannot be read again: {len(gone)} of its files that the query has read are gone, such as {shown}.",
+            f"A log cannot be read again: {len(other)} of its files that the query has read are gone or changed, such"
+            f" as {shown}.",
             hint="Bring them back; or keep the sources as they are, without refill=True.",
             where=user_line(),
         )

@@ -68,7 +68,9 @@ def stored_text(spark: SparkSession, checkpoint: str) -> str | None:
 def store_facts(spark: SparkSession, checkpoint: str, facts: Facts) -> None:
     """Store what a later plan is compared with, if it is not there."""
     known = _facts_documents(spark, checkpoint)
-    if not known or Facts.read(known[-1]["facts"]) != facts:
+    before = Facts.read(known[-1]["facts"]) if known else None
+    facts = facts.following(before) if before else facts
+    if before != facts:
         entry = {"entry": len(known), "facts": facts.document}
         write_line(spark, f"{checkpoint}/{_FACTS}", json.dumps(entry), mode="append")
 
