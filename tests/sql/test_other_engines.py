@@ -22,6 +22,12 @@ GROUPS: Queries = {
     ),
     "a constant": "SELECT 'x' AS k, count(*) AS n FROM people WHERE age > 20 GROUP BY k",
     "null": "SELECT count(*) AS n, sum(age) AS s FROM people WHERE age > 20 GROUP BY NULL",
+    "null of all": "SELECT NULL AS a, max(age) IS NULL AS b, count(*) AS n FROM people GROUP BY ALL",
+    "null and its type": (
+        "SELECT count(*) AS n, typeof(coalesce(NULL, 5)) AS t FROM people GROUP BY NULL HAVING max(age) IS NOT NULL",
+        "SELECT count(*) AS n, 'int' AS t FROM people GROUP BY NULL HAVING max(age) IS NOT NULL",
+    ),
+    "true": "SELECT count(*) AS n, (count(*) > 2) IS TRUE AS b FROM people GROUP BY true",
     "no column": "SELECT count(*) AS n FROM people WHERE age > 100 GROUP BY ()",
     "columns in parentheses": "SELECT city, age, count(*) AS n FROM people GROUP BY (city, age)",
     "a case": """
@@ -95,6 +101,14 @@ VALUES_OF_SUBQUERIES: Queries = {
 CONSTANTS: Queries = {
     "in": "SELECT id FROM people WHERE age IN (VALUES (20), (30)) AND boss NOT IN (VALUES (1))",
     "pairs in": "SELECT id FROM people WHERE (age, boss) IN (VALUES (20, 1), (30, 2), (30, 3))",
+    "pairs with nulls in": """
+        SELECT id, (age, boss) IN (VALUES (20, 1), (30, 2), (40, NULL)) AS x FROM people
+        WHERE age = 40 OR (age, boss) IN (VALUES (20, 1), (30, 2), (30, NULL))
+    """,
+    "pairs not in": """
+        SELECT id FROM people
+        WHERE (age, boss) NOT IN (VALUES (20, 1), (30, CAST(NULL AS INT))) OR NOT (age, boss) IN (VALUES (30, 1), (30, 2))
+    """,
     "in a query": "SELECT id FROM people WHERE age IN (SELECT v.a * 10 FROM (VALUES (2), (3), (4)) AS v(a) WHERE v.a > 2)",
     "named": """
         WITH v(a, b) AS (VALUES (20, 'x'), (30, 'y'), (99, 'z')) SELECT v.b, p.id FROM v LEFT JOIN people p ON p.age = v.a
@@ -236,6 +250,21 @@ NAMES: Queries = {
     """,
 }
 
+ROWS_WITH_NULLS: Queries = {
+    "where": "SELECT id FROM people WHERE (city, boss) = (city, boss) AND (id > 1, age) = (true, age)",
+    "joined": "SELECT p.id, n.note FROM people p JOIN notes n ON (p.boss, p.id > 0) = (n.who, n.note > ' ')",
+    "left joined": "SELECT p.id, n.note FROM people p LEFT JOIN notes n ON (p.boss, 1) = (n.who, 1)",
+    "of a key": "SELECT p.id, w.wage FROM people p LEFT JOIN wages w ON (p.boss, p.age) = (w.id, 10 + w.wage * 10)",
+    "groups": """
+        SELECT boss, count(*) AS n FROM people GROUP BY boss HAVING (boss, max(id) > 0) = (CAST(NULL AS INT), true)
+    """,
+    "around": """
+        SELECT id FROM people p
+        WHERE EXISTS (SELECT 1 FROM notes n WHERE (n.who, n.stars > 0) = (p.boss, true))
+        OR (SELECT count(*) FROM people q WHERE (q.boss, q.city) = (p.boss, p.city)) > 1
+    """,
+}
+
 EXPRESSIONS: Queries = {
     "rows": """
         SELECT p.id, w.wage FROM people p JOIN wages w ON (p.id, p.boss + 0) = (w.id, w.wage)
@@ -298,3 +327,7 @@ def test_conditions_on_window_functions(spark: SparkSession, queries: Queries) -
 @pytest.mark.parametrize("queries", quick_first(parts({**NAMES, **EXPRESSIONS}, 9)))
 def test_names_and_expressions(spark: SparkSession, queries: Queries) -> None:
     check(spark, queries, changes(7), lively=True)
+
+
+def test_rows_with_nulls(spark: SparkSession) -> None:
+    check(spark, ROWS_WITH_NULLS, changes(8), lively=True)

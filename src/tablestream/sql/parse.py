@@ -227,9 +227,10 @@ def spliced(node: exp.Expr, text: str, replaced: Callable[[exp.Expr], str | None
     if own is not None:
         return own
     whole, parts = span(node), list[tuple[int, int, str]]()
-    if whole is None and isinstance(node, exp.EQ):  # of USING, or of rows
+    if whole is None and isinstance(node, exp.EQ | exp.NullSafeEQ):  # of USING, or of rows
         sides = ((one, spliced(one, text, replaced)) for one in (node.left, node.right))
-        return " = ".join(side if isinstance(one, exp.Column) else f"({side})" for one, side in sides)
+        sign = " = " if isinstance(node, exp.EQ) else " <=> "
+        return sign.join(side if isinstance(one, exp.Column) else f"({side})" for one, side in sides)
     if whole is None and isinstance(node, exp.Struct):  # of `wrapped`
         return f"named_struct('value', {spliced(node.expressions[0], text, replaced)})"
     if whole is None and isinstance(node, exp.Cast):  # of `cast`

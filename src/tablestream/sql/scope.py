@@ -21,6 +21,8 @@ REFUSED = "CAST(NULL AS VOID)"
 #: Functions that are no functions of a row.
 _TIME_WINDOWS = {"window", "session_window", "window_time", "tumble", "hop", "session", "cumulate"}
 _TIME_WINDOWS |= {f"{kind}_{end}" for kind in ("tumble", "hop", "session") for end in ("start", "end")}
+#: What stays as it is written also where a group is equal to it: ``x IS NULL`` needs the word.
+_NEVER_MADE = (exp.Literal, exp.Identifier, exp.Null, exp.Boolean)
 
 
 @dataclass
@@ -106,7 +108,7 @@ class Scope:
         return str(node.unnest().transform(resolved).sql(dialect="spark", comments=False))
 
     def _replaced(self, node: exp.Expr) -> str | None:
-        if self.made and not isinstance(node, exp.Literal | exp.Identifier):
+        if self.made and not isinstance(node, _NEVER_MADE):
             made = self.made.get(self.same(node))
             if made is not None:
                 return made
@@ -116,9 +118,7 @@ class Scope:
         if isinstance(node, exp.Column):
             return self._column(node)
         if isinstance(node, exp.In | exp.Not) and (rows := _constants(node)):
-            given = node.this if isinstance(node, exp.Not) else node
-            values = ", ".join(f"({', '.join(self.sqls(one.expressions))})" for one in rows)
-            return f"({self.sql(given.this)} {'' if given is node else 'NOT '}IN ({values}))"
+            return f"({'NOT ' if isinstance(node, exp.Not) else ''}({self._is_one_of(node, rows)}))"
         if isinstance(node, exp.Is | exp.Not) and (word := _null_word(node, self.context.text)):
             given = node.this if isinstance(node, exp.Not) else node
             return f"({self.sql(given.this)} {word})"
@@ -138,6 +138,20 @@ class Scope:
                 node, self.clause, "A window function cannot stand here.", "Compute it in a subquery in FROM."
             )
         return None
+
+    def _is_one_of(self, node: exp.Expr, rows: Sequence[exp.Expr]) -> str:
+        """Whether values are those of one of some rows. Null equals nothing here, as in a subquery of ``IN``."""
+        given = (node.this if isinstance(node, exp.Not) else node).this
+        values = self.sqls(given.expressions) if isinstance(given, exp.Tuple) else [self.sql(given)]
+        found = [self.sqls(row.expressions) for row in rows]
+        for row in found:
+            if len(row) != len(values):
+                said = f"IN compares {len(values)} with {len(row)} columns."
+                raise self.context.refuse(node, self.clause, said)
+        if len(values) == 1:
+            return f"{values[0]} IN ({', '.join(f'({one})' for (one,) in found)})"
+        pairs = (zip(values, row, strict=True) for row in found)
+        return " OR ".join(" AND ".join(f"({value}) = ({one})" for value, one in row) for row in pairs)
 
     def _column(self, node: exp.Column) -> str:
         if isinstance(node.this, exp.Star):
@@ -247,7 +261,10 @@ def own_columns(node: exp.Expr) -> Iterable[exp.Column]:
 
 
 def conjuncts(node: exp.Expr | None) -> list[exp.Expr]:
-    """The conditions that ``AND`` joins, and those that every branch of an ``OR`` has."""
+    """The conditions that ``AND`` joins, and those that every branch of an ``OR`` has.
+
+    Two rows are equal where each pair of columns is: null equals null there, as in Spark's structs.
+    """
     if node is None:
         return []
     node = node.unnest()
@@ -258,7 +275,7 @@ def conjuncts(node: exp.Expr | None) -> list[exp.Expr]:
     if isinstance(node, exp.EQ) and isinstance(node.left, exp.Tuple) and isinstance(node.right, exp.Tuple):
         pairs = list(zip_longest(node.left.expressions, node.right.expressions))
         if all(map(all, pairs)):
-            return [exp.EQ(this=one.copy(), expression=other.copy()) for one, other in pairs]
+            return [exp.NullSafeEQ(this=one.copy(), expression=other.copy()) for one, other in pairs]
     return [node, *_in_every_branch(node)] if isinstance(node, exp.Or) else [node]
 
 
