@@ -28,6 +28,7 @@ GROUPS: Queries = {
         "SELECT count(*) AS n, 'int' AS t FROM people GROUP BY NULL HAVING max(age) IS NOT NULL",
     ),
     "true": "SELECT count(*) AS n, (count(*) > 2) IS TRUE AS b FROM people GROUP BY true",
+    "sets of constants": "SELECT true AS t, 'x' AS x, count(*) AS n FROM people GROUP BY GROUPING SETS ((true), ('x'), ())",
     "no column": "SELECT count(*) AS n FROM people WHERE age > 100 GROUP BY ()",
     "columns in parentheses": "SELECT city, age, count(*) AS n FROM people GROUP BY (city, age)",
     "a case": """
@@ -49,6 +50,9 @@ FIRST: Queries = {
     "offset": "SELECT id, age FROM people ORDER BY age DESC NULLS FIRST, id OFFSET 2 ROWS",
     "offset of groups": "SELECT city, count(*) AS n FROM people GROUP BY city ORDER BY 2 DESC, city NULLS LAST OFFSET 1",
     "offset of distinct": "SELECT DISTINCT age FROM people ORDER BY age OFFSET 1",
+    "of distinct expressions": """
+        SELECT DISTINCT p.city, p.age + 1 AS x FROM people p ORDER BY p.city DESC NULLS LAST, p.age + 1 LIMIT 2
+    """,
     "offset of a union": "SELECT id FROM people UNION ALL SELECT id FROM wages ORDER BY id OFFSET 3",
     "offset of first": "SELECT id FROM (SELECT id, age FROM people ORDER BY age, id LIMIT 4) ORDER BY id OFFSET 1",
     "offset of one row": "SELECT count(*) AS n FROM people ORDER BY n OFFSET 0",
@@ -118,6 +122,12 @@ CONSTANTS: Queries = {
         SELECT v.b, p.id FROM (VALUES (20, 'x'), (30, 'y')) AS v(a, b) RIGHT JOIN people p ON p.age = v.a WHERE v.b IS NULL
     """,
     "after left": "SELECT p.id, v.b FROM people p LEFT JOIN (VALUES (20, 'x'), (20, 'y')) AS v(a, b) ON p.age = v.a",
+    "after right of any": """
+        SELECT p.id, v.a FROM (SELECT id FROM people WHERE age > 30) p RIGHT JOIN (VALUES (1), (2)) AS v(a) ON true
+    """,
+    "after full of any": """
+        SELECT p.id, v.a FROM (SELECT id FROM people WHERE age > 30) p FULL JOIN (VALUES (1), (2)) AS v(a) ON true
+    """,
     "after full": "SELECT p.id, v.b FROM people p FULL JOIN (VALUES (20, 'x'), (99, 'y')) AS v(a, b) ON p.age = v.a",
     "groups of each": """
         SELECT v.a, count(p.id) AS n FROM (VALUES (20), (30), (99)) AS v(a) LEFT JOIN people p ON p.age = v.a GROUP BY v.a

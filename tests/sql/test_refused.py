@@ -33,6 +33,19 @@ REFUSED = {
     "SELECT id, sum(age) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED FOLLOWING AND UNBOUNDED FOLLOWING) AS s FROM people": [
         (1, 12, "OVER", "This frame has no rows.")
     ],
+    "SELECT id FROM people WHERE (age, boss) IN (VALUES (20, 1), (30))": [
+        (1, 29, "WHERE", "IN compares 2 with 1 columns.")
+    ],
+    "SELECT id FROM people p WHERE EXISTS (SELECT 1 FROM notes n WHERE n.who = p.id GROUP BY n.stars)": [
+        (1, 75, "WHERE", "A subquery with groups, LIMIT or UNION cannot name p.id of the query around it.")
+    ],
+    "SELECT id, age < ANY (SELECT max(nope) FROM notes) AS x FROM people": [
+        (1, 34, "SELECT", "There is no column nope.")
+    ],
+    "SELECT s.d.x + 1 AS y FROM (SELECT id, struct(age AS x) AS d FROM people) s LIMIT 3": [
+        (1, 77, "LIMIT", "LIMIT without ORDER BY")
+    ],
+    "SELECT * FROM wages GROUP BY ALL": [(1, 8, "GROUP BY", "GROUP BY ALL does not group by a star.")],
     "SELECT id FROM people LIMIT 3": [(1, 23, "LIMIT", "LIMIT without ORDER BY")],
     "SELECT id, rand() AS r,\n nope FROM people\nWHERE x = 1 AND uuid() = 'x' LIMIT 3": [
         (1, 12, "SELECT", "'rand()' may give another value"),

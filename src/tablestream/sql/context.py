@@ -70,6 +70,8 @@ class Context:
         The names of the query's columns, if another query says them, as the first one of a union does.
     begun
         Makes the row for which constants are there: see `handles.begun`. None: the query names no table.
+    is_around
+        Whether a column is one of the query around a subquery that cannot name it.
     """
 
     text: str
@@ -79,6 +81,7 @@ class Context:
     bounds: Mapping[str, int] = field(default_factory=dict)
     names: tuple[str, ...] = ()
     begun: Callable[[], Table] | None = None
+    is_around: Callable[[exp.Column], bool] = lambda _: False
 
     def refuse(self, node: exp.Expr, clause: str, message: str, instead: str = "") -> PartRefusedError:
         """Return what to raise for a part of the query."""

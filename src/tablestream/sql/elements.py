@@ -34,6 +34,7 @@ def generator_of(node: exp.Expr) -> exp.Expr | None:
         inside = inside.this
     is_joined = node.args.get("kind") in {"SEMI", "ANTI"} or any(map(node.args.get, ("using", "method")))
     is_joined |= bool(node.args.get("side")) and not _is_true(node.args.get("on"))
+    is_joined |= node.args.get("side") in {"RIGHT", "FULL"}
     is_table = isinstance(inside, exp.Values) and is_joined
     return inside if isinstance(inside, GENERATORS) and not is_table else None
 

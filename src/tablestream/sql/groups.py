@@ -101,6 +101,11 @@ def groups_of(select: exp.Select, scope: Scope, context: Context) -> tuple[list[
     nodes = list(group.expressions)
     is_all = bool(group.args.get("all"))
     if is_all:
+        star = next((one for one in items if one.is_star), None)
+        if star is not None:
+            raise context.refuse(
+                star, "GROUP BY", "GROUP BY ALL does not group by a star.", "Name the columns in SELECT."
+            )
         nodes = [one.unalias() for one in items if not one.find(exp.Window) and not any(aggregates_in(one))]
     found: list[Group] = []
     numbers: dict[str, int] = {}

@@ -165,6 +165,12 @@ class Scope:
         is_hidden = self.grouped and self.clause == "HAVING"
         if alias is not None and (found is None or is_hidden):
             return f"({alias})"
+        if found is None and self.context.is_around(node):
+            said = f"A subquery with groups, LIMIT or UNION cannot name {'.'.join(names)} of the query around it."
+            instead = (
+                "Group in FROM: SELECT g.n FROM (SELECT a, count(*) AS n FROM t GROUP BY a) g WHERE g.a = x"
+            )
+            raise self.context.refuse(node, self.clause, said, instead)
         if found is None:
             raise self.context.refuse(
                 node, self.clause, f"There is no column {'.'.join(names)}.", self._columns_hint()

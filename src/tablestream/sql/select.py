@@ -8,6 +8,7 @@ from dataclasses import replace
 from pyspark.sql import functions as F
 from sqlglot import exp
 
+from tablestream.connectors.sink import quoted
 from tablestream.errors import TablestreamError
 from tablestream.sql.aggregates import aggregates_in
 from tablestream.sql.context import Context, Result
@@ -80,7 +81,7 @@ def selection(select: exp.Select, context: Context) -> Result:
         return _result(rows, shown, texts, context)
     _check_distinct(select, items, shown, context)
     result = distinct(_result(rows, shown, texts, context), context, select)
-    return first_of(select, result, context)
+    return first_of(select, result, context, shown)
 
 
 def _check_distinct(
@@ -150,8 +151,8 @@ def _texts(items: Sequence[Item], scope: Scope, context: Context) -> list[str]:
 
 
 def _result(rows: Rows, items: Sequence[Item], texts: Sequence[str], context: Context) -> Result:
-    """The result; if there are reasons against it, something with its columns."""
-    if not context.reasons.found:
+    """The result; if a column is refused, something with its columns."""
+    if texts and all(texts) and not any(REFUSED in one for one in texts):
         try:
             with made_for(context.reasons.written(beginning(items[0].node))):
                 return selected(rows, items, texts)
@@ -173,10 +174,12 @@ def _check_each(rows: Rows, items: Sequence[Item], texts: Sequence[str], context
                 rows.table.select(F.expr(text))
 
 
-def first_of(query: exp.Query, result: Result, context: Context) -> Result:
-    """The first rows of a result, by its own columns."""
+def first_of(query: exp.Query, result: Result, context: Context, made_of: Sequence[Item] = ()) -> Result:
+    """The first rows of a result, by its own columns, or by the expressions that they are made of."""
     rows = result.rows("", [])
     scope = Scope(rows, context, "ORDER BY")
+    others = (one for one in made_of if not scope.can_tell([one.node]))
+    scope.made = {scope.same(one.node): quoted(result.columns[one.name]) for one in others}
     items = [Item(one.name, exp.column(one.name, quoted=True), one.column) for one in rows.visible]
     texts = _texts(items, scope, context)
     kept = limited(query, rows, items, texts, scope, context)

@@ -46,6 +46,7 @@ from tablestream.sql.named import with_names
 from tablestream.sql.order import first_rows, is_special, limit_of, ordering
 from tablestream.sql.output import Item
 from tablestream.sql.parse import beginning, is_bare, is_subquery, not_false
+from tablestream.sql.refusals import PartRefusedError
 from tablestream.sql.rows import Rows, unique
 from tablestream.sql.scope import REFUSED, Scope
 
@@ -158,8 +159,10 @@ def _some_row(query: exp.Query) -> exp.Query:
 def _related(query: exp.Expr, outer_scope: Scope, context: Context) -> Related:
     """Read FROM and WHERE of a subquery, and find what compares it with the query around it."""
     if not isinstance(query, exp.Select) or not _is_simple(query):
-        result = context.result(query)
-        rows = result.rows("", [])
+        before = len(context.reasons.found)
+        rows = replace(context, is_around=outer_scope.tells).result(query).rows("", [])
+        if len(context.reasons.found) > before:  # what its columns are is not known
+            raise PartRefusedError(context.reasons.found[-1])
         return Related(rows, Scope(rows, context, "subquery"), (), ())
     return _read(query, outer_scope, context)
 
