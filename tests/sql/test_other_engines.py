@@ -96,7 +96,7 @@ VALUES_OF_SUBQUERIES: Queries = {
     "all where": "SELECT id FROM people p WHERE id >= ALL (SELECT day FROM visits v WHERE v.who = p.id)",
     "all with more": "SELECT note, stars > ALL (SELECT wage FROM wages w WHERE w.id < n.who) AS x FROM notes n",
     "equal to all": "SELECT id, boss = ALL (SELECT stars FROM notes n WHERE stars > 1) AS x FROM people p",
-    "unequal to any": "SELECT id, boss <> ANY (SELECT stars FROM notes) AS x FROM people p",
+    "unequal to any": "SELECT id, boss <> ANY (SELECT x FROM (VALUES (1), (2), (3), (4)) AS v (x)) AS x FROM people p",
     "groups": """
         SELECT city, count(*) AS n FROM people GROUP BY city HAVING count(*) >= ALL (SELECT count(*) FROM people GROUP BY city)
     """,
