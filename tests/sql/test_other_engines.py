@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 GROUPS: Queries = {
+    "lists of no rows": (
+        "SELECT size(collect_list(age)) AS n, size(collect_set(age)) AS m FROM people WHERE age > 100",
+        "SELECT 0 AS n, 0 AS m",
+    ),
+    "lists of no rows around": (
+        "SELECT id, size((SELECT collect_list(stars) FROM notes n WHERE n.who = p.id)) AS s FROM people p",
+        "SELECT id, (SELECT count(stars) FROM notes n WHERE n.who = p.id) AS s FROM people p",
+    ),
     "all": "SELECT city, age + 1 AS x, count(*) + max(age) AS n, 9 AS nine FROM people GROUP BY ALL HAVING n > 1",
     "all of none": "SELECT count(*) AS n, 5 + sum(age) AS s FROM people GROUP BY ALL",
     "all and windows": (
@@ -103,6 +111,13 @@ VALUES_OF_SUBQUERIES: Queries = {
 }
 
 CONSTANTS: Queries = {
+    "of no type": (
+        "SELECT id, a FROM people CROSS JOIN (VALUES (NULL), (NULL)) AS v(a)",
+        "SELECT id, NULL::VARCHAR AS a FROM people CROSS JOIN (VALUES (NULL), (NULL)) AS v(a)",
+    ),
+    "as values": """
+        SELECT c.city, (SELECT 5) AS five, (SELECT c.size + 1) AS s FROM people p RIGHT JOIN cities c ON c.city = p.city
+    """,
     "in": "SELECT id FROM people WHERE age IN (VALUES (20), (30)) AND boss NOT IN (VALUES (1))",
     "pairs in": "SELECT id FROM people WHERE (age, boss) IN (VALUES (20, 1), (30, 2), (30, 3))",
     "pairs with nulls in": """
@@ -202,6 +217,44 @@ ELEMENTS: Queries = {
 
 
 WINDOWS: Queries = {
+    "bounded behind the first of each": (
+        """
+        SELECT id FROM (
+            SELECT DISTINCT ON (city) city, id, row_number() OVER (ORDER BY id) AS r FROM people ORDER BY city, id DESC
+        ) WHERE r <= 2
+        """,
+        """
+        SELECT id FROM (
+            SELECT DISTINCT ON (city) city, id, row_number() OVER (ORDER BY id) AS r FROM people
+            ORDER BY city NULLS FIRST, id DESC
+        ) WHERE r <= 2
+        """,
+    ),
+    "a number called like a column": (
+        "SELECT id, row_number() OVER (ORDER BY id DESC) AS wage FROM wages QUALIFY wage <= 1",
+        "SELECT * FROM (SELECT id, row_number() OVER (ORDER BY id DESC) AS wage FROM wages) WHERE wage <= 1",
+    ),
+    "a rank called like a column": (
+        "SELECT id, rank() OVER (ORDER BY id DESC) AS wage FROM wages QUALIFY wage <= 1 AND count(*) OVER () > 1",
+        """
+        SELECT id, wage FROM (
+            SELECT id, rank() OVER (ORDER BY id DESC) AS wage, count(*) OVER () AS n FROM wages
+        ) WHERE wage <= 1 AND n > 1
+        """,
+    ),
+    "a plain alias called like a column": (
+        "SELECT id, -wage AS wage, rank() OVER (ORDER BY id) AS r FROM wages QUALIFY wage <= -2 AND r < 9",
+        "SELECT * FROM (SELECT id, -wage AS wage, rank() OVER (ORDER BY id) AS r FROM wages) WHERE wage <= -2 AND r < 9",
+    ),
+    "a column beside a window": (
+        "SELECT id, -wage AS wage, rank() OVER (ORDER BY id) AS r FROM wages QUALIFY wage <= 1 AND count(*) OVER () > 1",
+        """
+        SELECT id, -wage AS wage, r FROM (
+            SELECT id, wage, rank() OVER (ORDER BY id) AS r, count(*) OVER () AS n FROM wages
+        ) WHERE wage <= 1 AND n > 1
+        """,
+    ),
+    "defaults of groups": "SELECT city, lag(count(*), 1, 0) OVER (ORDER BY city) AS d FROM people GROUP BY city",
     "ranks": "SELECT id, age FROM people QUALIFY rank() OVER (PARTITION BY city ORDER BY age) <= 2",
     "an alias": "SELECT id, dense_rank() OVER (PARTITION BY boss ORDER BY age DESC) AS d FROM people QUALIFY d <= 2 AND age > 20",
     "around": "SELECT id, r FROM (SELECT id, dense_rank() OVER (ORDER BY age) AS r FROM people) t WHERE t.r <= 2 AND id > 1",
@@ -235,6 +288,11 @@ WINDOWS: Queries = {
 }
 
 NAMES: Queries = {
+    "a key's": "SELECT city AS row_key FROM people UNION ALL SELECT place FROM visits",
+    "a text's": "SELECT 'x' AS x, count(*) AS n FROM people GROUP BY ALL",
+    "of a table that is not read": (
+        "WITH countries(id) AS (VALUES (1), (2)) SELECT w.id, p.city FROM countries w LEFT JOIN people p ON p.id = w.id"
+    ),
     "spaces and dots": (
         """
         SELECT `p x`.`a b`, `p x`.`C.d` AS `E F`, sum(`q.q`) OVER (PARTITION BY `C.d` ORDER BY `a b`) AS `s s`

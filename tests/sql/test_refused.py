@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 
 #: Queries, and for each reason its line, column, clause and a part of its text.
 REFUSED = {
+    "SELECT p.id FROM people p CROSS JOIN UNNEST(array(age), array(boss, id))": [
+        (1, 27, "UNNEST", "It takes one array.")
+    ],
+    "SELECT id FROM people WHERE city LIKE ANY (SELECT note FROM notes)": [
+        (1, 29, "WHERE", "ANY and ALL of a subquery stand behind =, <>, <, <=, > and >=.")
+    ],
+    "SELECT id, (SELECT max(age) FROM people OFFSET 1) AS m FROM wages": [
+        (1, 48, "LIMIT", "LIMIT without ORDER BY")
+    ],
     "SELECT p.age FROM people p GROUP BY p.age HAVING EXISTS (SELECT 1 FROM visits v WHERE v.day > p.boss)": [
         (1, 95, "HAVING", "p.boss is neither grouped nor aggregated.")
     ],

@@ -183,10 +183,12 @@ def _asked(
     _check_own_columns(frame, columns, schema.names, texts, at, hint or columns_hint(own_columns(frame)))
     fold = folding(frame.sparkSession)
     there = {fold(name) for name in frame.columns}
+
+    def is_named(column: Column, name: str, text: str) -> bool:  # an alias can be the text of what it names
+        return name != text or fold(name) in there or _ALIAS.search(str(column)[:-2]) is not None
+
     return [
-        Analysed(
-            column, one.name, one.dataType, one.nullable, text, one.name != text or fold(one.name) in there
-        )
+        Analysed(column, one.name, one.dataType, one.nullable, text, is_named(column, one.name, text))
         for column, one, text in zip(columns, schema, texts, strict=True)
     ]
 

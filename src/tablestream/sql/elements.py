@@ -14,7 +14,7 @@ from sqlglot import exp
 from tablestream.connectors.sink import quoted
 from tablestream.sql.context import Context
 from tablestream.sql.groups import is_grouped
-from tablestream.sql.parse import beginning, ending, more_parts, placed, span
+from tablestream.sql.parse import beginning, cast, ending, more_parts, placed, span
 from tablestream.sql.rows import Rows, unique
 from tablestream.sql.scope import Scope, conjuncts, filtered
 from tablestream.streams import Stream
@@ -67,6 +67,8 @@ def expanded(node: exp.Expr, rows: Rows, context: Context) -> Rows:
     more = [*more_parts(node, _PARTS), *more_parts(part, _PARTS), *more_parts(made, _PARTS)]
     if more:
         raise context.refuse(node, clause, f"Its {more[0]} is not maintained.", "Leave it out.")
+    if not isinstance(made, exp.Values) and len(made.expressions) > isinstance(made, exp.Unnest):
+        raise context.refuse(node, clause, "It takes one array.", "Write LATERAL inline(arrays_zip(a, b)).")
     is_outer = bool(part.args.get("outer")) or is_left or type(made).__name__.endswith("Outer")
     scope, taken = Scope(rows, context, clause), list(rows.table.columns)
     element, place = unique("element", taken, rows.fold), unique("place", taken, rows.fold)
@@ -148,6 +150,11 @@ def _elements(made: exp.Expr, element: str, place: str, scope: Scope) -> tuple[s
     """An array, and the columns of its elements: SQL over an element and its place."""
     if isinstance(made, exp.Values):
         tuples = [one.expressions if isinstance(one, exp.Tuple) else [one] for one in made.expressions]
+        untyped = [all(isinstance(one, exp.Null) for one in some) for some in zip(*tuples, strict=False)]
+        tuples = [
+            [cast(one, "STRING") if no_type else one for one, no_type in zip(some, untyped, strict=False)]
+            for some in tuples
+        ]
         fields = [
             [f"'c{number}', {text}" for number, text in enumerate(scope.sqls(one), 1)] for one in tuples
         ]

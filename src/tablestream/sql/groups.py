@@ -25,8 +25,14 @@ from tablestream.sql.rows import Rows, Visible, unique
 from tablestream.sql.scope import REFUSED, Scope, own_columns
 from tablestream.tables import Table
 
-#: Aggregates that a group without rows has a value for.
-_COUNTS = {"count", "count_distinct", "approx_count_distinct"}
+#: Aggregates that no rows have a value for, as SQL.
+_OF_NONE = {
+    "count": "0L",
+    "count_distinct": "0L",
+    "approx_count_distinct": "0L",
+    "collect_list": "array()",
+    "collect_set": "array()",
+}
 
 
 @dataclass(frozen=True)
@@ -61,13 +67,13 @@ class Grouped:
         Their table.
     scope
         Finds groups and aggregates in expressions.
-    counts
-        The names of aggregates that are 0 for a group without rows.
+    of_none
+        The aggregates that have a value for no rows, by name, with it as SQL.
     """
 
     rows: Rows
     scope: Scope
-    counts: frozenset[str]
+    of_none: dict[str, str]
 
 
 def is_grouped(select: exp.Select) -> bool:
@@ -180,9 +186,9 @@ def grouped(
     texts |= {scope.same(one.node): quoted(one.name) for one in groups}
     texts |= {same: name if name == REFUSED else quoted(name) for same, name in known.items()}
     texts |= grouping_texts(nodes, [one.node for one in groups], sets, scope, context)
-    counts = frozenset(name for name, one in functions.items() if one.name in _COUNTS)
+    of_none = {name: _OF_NONE[one.name] for name, one in functions.items() if one.name in _OF_NONE}
     inner = Scope(rows, context, "SELECT", made=texts, grouped=True)
-    return Grouped(Rows(table, visible), inner, counts)
+    return Grouped(Rows(table, visible), inner, of_none)
 
 
 def _key(one: Group, scope: Scope) -> ColumnLike:
@@ -204,7 +210,9 @@ def always_a_row(grouped: Grouped, read: Table) -> Grouped:
     def columns(_: Row, groups: Row) -> list[Column]:
         names = [one for one in table.columns if one != ALL_ROWS]
         return [
-            F.coalesce(groups[one], F.lit(0)).alias(one) if one in grouped.counts else groups[one]
+            F.coalesce(groups[one], F.expr(grouped.of_none[one])).alias(one)
+            if one in grouped.of_none
+            else groups[one]
             for one in names
         ]
 

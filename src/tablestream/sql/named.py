@@ -32,6 +32,22 @@ def with_names(query: exp.Expr, context: Context) -> Context:
     return context
 
 
+def is_named_around(table: exp.Table) -> bool:
+    """Whether a WITH around the name of a table has a query of that name."""
+    name, inside = table.name.lower(), set[int]()
+    around: exp.Expr | None = table
+    while around is not None:
+        inside.add(id(around))
+        named = around.args.get("with_") or around.args.get("with")
+        queries = named.expressions if isinstance(named, exp.With) else []
+        # A query of WITH names those before it; of its own name it means what is further out.
+        before = next((n for n, one in enumerate(queries) if id(one) in inside), len(queries))
+        if any(one.alias.lower() == name for one in queries[:before]):
+            return True
+        around = around.parent
+    return False
+
+
 def _lazily(named: exp.CTE, context: Context) -> Callable[[], Result]:
     """A query that WITH names, made once, when it is first read."""
 

@@ -86,13 +86,20 @@ def first_of_each(
     """The first row of each group of DISTINCT ON."""
     order = query.args.get("order")
     given = ordering(order.expressions if order else [], items, texts, scope, context)
-    found = [_ordered_by(one, items, texts, scope, context) for one in on]
+    found = list(dict.fromkeys(_ordered_by(one, items, texts, scope, context) for one in on))
     names = {quoted(one): one for one in rows.table.columns}
     partition = [
         names.get(one) or F.expr(f"{one} AS distinct_{number}") for number, one in enumerate(found, 1)
     ]
     with context.reasons.placed(beginning(on[0]), "DISTINCT ON"):
         return first_rows(rows, 1, partition, given, "rank", context, on[0])[0]
+
+
+def takes_first(query: exp.Expr) -> bool:
+    """Whether a query keeps the first rows of what it finds."""
+    distinct = query.args.get("distinct")
+    of_each = isinstance(distinct, exp.Distinct) and distinct.args.get("on") is not None
+    return of_each or bool(query.args.get("limit") or query.args.get("offset"))
 
 
 def limit_of(query: exp.Expr) -> exp.Limit | None:

@@ -12,7 +12,8 @@ from tablestream.base.calling import user_line
 from tablestream.sql.clauses import Placed
 from tablestream.sql.context import Context, Result
 from tablestream.sql.handles import Handle, begun
-from tablestream.sql.named import with_names
+from tablestream.sql.named import is_named_around, with_names
+from tablestream.sql.order import takes_first
 from tablestream.sql.parse import beginning, more_parts
 from tablestream.sql.refusals import Reasons
 from tablestream.sql.select import first_of, selection
@@ -45,7 +46,11 @@ def from_select(
     reasons = Reasons(text.expanded, Placed.of(expression, text, where).at)
     named = {name.lower(): cache(lambda one=one: Result.of(one)) for name, one in tables.items()}
     given = {name.lower(): one for name, one in tables.items()}
-    read = (given.get(one.name.lower()) for one in sorted(expression.find_all(exp.Table), key=beginning))
+    read = (
+        given.get(one.name.lower())
+        for one in sorted(expression.find_all(exp.Table), key=beginning)
+        if not is_named_around(one)
+    )
     first = next((one for one in read if isinstance(one, Table) and not isinstance(one, GlobalTable)), None)
     row = None if first is None else cache(partial(begun, first))
     context = Context(text.expanded, named, compiled, reasons, begun=row)
@@ -60,7 +65,7 @@ def from_select(
 def compiled(query: exp.Expr, context: Context) -> Result:
     """Make a table of a query within another one, or of the whole."""
     context = with_names(query, context)
-    if query.args.get("limit") or query.args.get("offset"):  # which rows stay depends on all of them
+    if takes_first(query):  # which rows stay depends on all of them
         context = replace(context, bounds={})
     if isinstance(query, exp.Subquery):
         return _in_parentheses(query, context)

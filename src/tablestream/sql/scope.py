@@ -41,6 +41,8 @@ class Scope:
         What is computed already: groups, aggregates, subqueries, by what `same` says of them.
     aliases
         Names of other expressions of the ``SELECT``, with their SQL.
+    hiding
+        Those of them that hide a column of their name.
     grouped
         Whether only groups and aggregates are there.
     """
@@ -51,6 +53,7 @@ class Scope:
     side: str = ""
     made: dict[str, str] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
+    hiding: frozenset[str] = frozenset()
     grouped: bool = False
 
     def sql(self, node: exp.Expr) -> str:
@@ -162,7 +165,7 @@ class Scope:
         except AmbiguousError as error:
             raise self._ambiguous(node, error) from error
         alias = self.aliases.get(self.rows.fold(names[0])) if len(names) == 1 else None
-        is_hidden = self.grouped and self.clause == "HAVING"
+        is_hidden = (self.grouped and self.clause == "HAVING") or self.rows.fold(names[0]) in self.hiding
         if alias is not None and (found is None or is_hidden):
             return f"({alias})"
         if found is None and self.context.is_around(node):

@@ -95,7 +95,8 @@ def union_all(branches: Sequence[Result], query: exp.Expr, context: Context) -> 
         return Result(_merged(branches, names, types, query, context), {name: name for name in names}), ""
     tables = [_table(_aligned(one, names, types, keyed=is_keyed)) for one in branches]
     if not is_keyed and len({_key_types(one) for one in tables}) > 1:
-        tables = [_by_text(one) for one in tables]
+        key = unique("row_key", [name for one in tables for name in one.columns])
+        tables = [_by_text(one, key) for one in tables]
     branch = unique("branch", [*names, *tables[0].columns])
     with context.reasons.placed(place_of(query, context.text), _word(query)):
         made = tables[0].union(
@@ -188,11 +189,11 @@ def _key_types(table: Table) -> tuple[str, ...]:
     return tuple(one.dataType.json() for one in [*table.schema][: len(table.key_columns)])
 
 
-def _by_text(table: Table) -> Table:
-    """The table by its key as one text: keys of other tables have other columns."""
+def _by_text(table: Table, key: str) -> Table:
+    """The table by its key as one text, a column `key`: keys of other tables have other columns."""
     schema = table.schema
     text = key_text((one, schema[one].dataType) for one in table.key_columns)
-    keyed = table.to_stream().select_key(f"{text} AS {unique('row_key', table.columns)}")
+    keyed = table.to_stream().select_key(f"{text} AS {quoted(key)}")
     return keyed.to_table()
 
 

@@ -45,7 +45,7 @@ from tablestream.sql.matches import (
 from tablestream.sql.named import with_names
 from tablestream.sql.order import first_rows, is_special, limit_of, ordering
 from tablestream.sql.output import Item
-from tablestream.sql.parse import beginning, is_bare, is_subquery, not_false
+from tablestream.sql.parse import beginning, is_bare, is_subquery, more_parts, not_false
 from tablestream.sql.refusals import PartRefusedError
 from tablestream.sql.rows import Rows, unique
 from tablestream.sql.scope import REFUSED, Scope
@@ -218,6 +218,9 @@ def _in(node: exp.In, whole: exp.Expr, rows: Rows, scope: Scope, context: Contex
 
 def _any(node: exp.Binary, rows: Rows, scope: Scope, context: Context) -> tuple[Rows, str]:
     """Join whether a value is less, or greater, than one of a subquery's: than their greatest, or least, one."""
+    if type(node) not in _COMPARED:
+        said = "ANY and ALL of a subquery stand behind =, <>, <, <=, > and >=."
+        raise context.refuse(node, scope.clause, said, "Write EXISTS with a condition.")
     query = _select_of(node.expression.this, context)
     found = _related(query, scope, context)
     items = _items(query, found, context)
@@ -310,8 +313,10 @@ def _scalar(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple
     query = _select_of(node, context)
     if len(query.selects) != 1:
         raise context.refuse(node, scope.clause, "A subquery as a value needs one column.", "")
+    if _is_constant(query):
+        return rows, scope.sql(query.selects[0].unalias())
     is_aggregate = isinstance(query, exp.Select) and query.args.get("group") is None and is_grouped(query)
-    if is_aggregate and not any(query.args.get(one) for one in ("having", "limit", "qualify")):
+    if is_aggregate and not any(query.args.get(one) for one in ("having", "limit", "offset", "qualify")):
         return _aggregate(query, rows, scope, context)  # type: ignore[arg-type]
     limit = limit_of(query)
     if isinstance(query, exp.Select) and limit is not None and query.args.get("order") is not None:
@@ -341,6 +346,13 @@ def _scalar(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple
     return rows, quoted(names["value"])
 
 
+def _is_constant(query: exp.Expr) -> bool:
+    """Whether a subquery is an expression of the row around it, as in ``(SELECT 5)``."""
+    if not isinstance(query, exp.Select) or more_parts(query, ("kind", "expressions")):
+        return False
+    return _is_simple(query) and next(subqueries_in(query.selects[0]), None) is None
+
+
 def _aggregate(query: exp.Select, rows: Rows, scope: Scope, context: Context) -> tuple[Rows, str]:
     """Join the aggregates of a subquery, and compute its value of them."""
     item = query.selects[0].unalias()
@@ -352,7 +364,7 @@ def _aggregate(query: exp.Select, rows: Rows, scope: Scope, context: Context) ->
     outer = scope.sqls(theirs for theirs, _ in found.pairs)
     rows, names = looked_up(rows, table, outer, values)
     shown = {
-        quoted(old): f"coalesce({quoted(new)}, 0)" if old in made.counts else quoted(new)
+        quoted(old): f"coalesce({quoted(new)}, {made.of_none[old]})" if old in made.of_none else quoted(new)
         for old, new in names.items()
     }
     texts = {same: shown.get(text, text) for same, text in made.scope.made.items()}

@@ -18,7 +18,7 @@ from tablestream.spark.columns import sql_type
 from tablestream.sql.aggregates import Aggregates
 from tablestream.sql.context import Context
 from tablestream.sql.from_ import ranking_bounds
-from tablestream.sql.order import first_rows, ordering
+from tablestream.sql.order import first_rows, ordering, takes_first
 from tablestream.sql.output import Item
 from tablestream.sql.parse import beginning
 from tablestream.sql.refusals import PartRefusedError
@@ -51,7 +51,7 @@ def ranked(
     if qualify is not None and not windows:
         raise context.refuse(qualify, "QUALIFY", "QUALIFY has no window function.", "Write HAVING or WHERE.")
     made = list(items)
-    if is_bounded:  # what is around it bounds what they leave
+    if takes_first(select):  # what is around it bounds what they leave
         context = replace(context, bounds={})
     if len(windows) == 1 and (bound := _bound(items, qualify, windows, scope, context)) is not None:
         rows, made = _numbered(rows, items, *windows.popitem(), bound, scope, context)
@@ -62,11 +62,16 @@ def ranked(
             scope.made[same] = quoted(name)
     made = [replace(one, column=scope.name(one.node)) for one in made]
     if qualify is not None:
-        scope.aliases |= {
-            rows.fold(one.name): scope.sql(one.node) for one in made if one.named and _windows(one.node)
-        }
         with context.reasons.part(beginning(qualify), "QUALIFY"):
-            rows = replace(rows, table=rows.table.filter(scope.sql(qualify.this)))
+            # As in Spark: an alias hides a column, and a plain one only if QUALIFY has no window function of its own.
+            is_plain = not _windows(qualify.this)
+            named = {
+                rows.fold(one.name): scope.sql(one.node)
+                for one in made
+                if one.named and (is_plain or _windows(one.node))
+            }
+            inside = replace(scope, aliases=scope.aliases | named, hiding=frozenset(named))
+            rows = replace(rows, table=rows.table.filter(inside.sql(qualify.this)))
     return rows, made
 
 
@@ -152,7 +157,7 @@ def _over(rows: Rows, window: exp.Window, scope: Scope, context: Context) -> tup
         raise context.refuse(
             window, "OVER", "A stream's records have no window functions.", "Read it as a table."
         )
-    function, (frame, between) = _function(window.this, scope, context), _frame(window, context)
+    function, (frame, between) = _function(window.this, rows, scope, context), _frame(window, context)
     given = window.args.get("order")
     order = _window_order(given.expressions if given is not None else [], scope)
     is_far = frame == "range" and any(between)
@@ -183,13 +188,13 @@ def _kind(rows: Rows, text: str) -> T.DataType:
     return kind
 
 
-def _function(given: exp.Expr, scope: Scope, context: Context) -> Any:
+def _function(given: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Any:
     """The library's function for a window function of SQL."""
     node = given.this if isinstance(given, exp.IgnoreNulls | exp.RespectNulls) else given
     nulls: dict[str, Any] = {"ignore_nulls": True} if isinstance(given, exp.IgnoreNulls) else {}
     if type(node) in _RANKS:
         return _RANKS[type(node)]()
-    made = _of_another(node, scope, nulls)
+    made = _of_another(node, rows, scope, nulls)
     if made is not None:
         return made
     aggregate = node.this if isinstance(node, exp.Filter) else node
@@ -205,7 +210,7 @@ def _function(given: exp.Expr, scope: Scope, context: Context) -> Any:
     )
 
 
-def _of_another(node: exp.Expr, scope: Scope, nulls: dict[str, Any]) -> WindowFunction | None:
+def _of_another(node: exp.Expr, rows: Rows, scope: Scope, nulls: dict[str, Any]) -> WindowFunction | None:
     """A function of a number of rows, or of another row; None if it is none."""
     if isinstance(node, exp.Ntile):
         parts = _whole(node.this)
@@ -225,7 +230,7 @@ def _of_another(node: exp.Expr, scope: Scope, nulls: dict[str, Any]) -> WindowFu
     made = tf.lag if isinstance(node, exp.Lag) == (count >= 0) else tf.lead
     value = scope.plain(node.this)
     text = None if default is None or isinstance(default, exp.Null) else scope.sql(default)
-    if _whole(default) is not None and isinstance(kind := _kind(scope.rows, value), T.NumericType):
+    if _whole(default) is not None and isinstance(kind := _kind(rows, value), T.NumericType):
         text = f"CAST({text} AS {sql_type(kind)})"
     return made(value, abs(count), text, **nulls)
 
