@@ -43,7 +43,7 @@ from tablestream.sql.matches import (
     paired,
 )
 from tablestream.sql.named import with_names
-from tablestream.sql.order import first_rows, is_special, limit_of, ordering
+from tablestream.sql.order import first_rows, is_special, limit_of, ordering, takes_first
 from tablestream.sql.output import Item
 from tablestream.sql.parse import beginning, is_bare, is_subquery, more_parts, not_false
 from tablestream.sql.refusals import PartRefusedError
@@ -184,10 +184,7 @@ def _read(query: exp.Select, outer: Scope, context: Context) -> Related:
 
 def _is_simple(select: exp.Select) -> bool:
     """Whether a subquery only joins and filters: then conditions may compare it with the query around it."""
-    distinct = select.args.get("distinct")
-    is_more = any(map(select.args.get, ("limit", "offset", "qualify"))) or bool(
-        distinct and distinct.args.get("on")
-    )
+    is_more = takes_first(select) or select.args.get("qualify") is not None
     return not is_more and not is_grouped(select) and not explodes(select)
 
 

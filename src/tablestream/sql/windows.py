@@ -18,7 +18,7 @@ from tablestream.spark.columns import sql_type
 from tablestream.sql.aggregates import Aggregates
 from tablestream.sql.context import Context
 from tablestream.sql.from_ import ranking_bounds
-from tablestream.sql.order import first_rows, ordering, takes_first
+from tablestream.sql.order import first_rows, ordering
 from tablestream.sql.output import Item
 from tablestream.sql.parse import beginning
 from tablestream.sql.refusals import PartRefusedError
@@ -51,8 +51,6 @@ def ranked(
     if qualify is not None and not windows:
         raise context.refuse(qualify, "QUALIFY", "QUALIFY has no window function.", "Write HAVING or WHERE.")
     made = list(items)
-    if takes_first(select):  # what is around it bounds what they leave
-        context = replace(context, bounds={})
     if len(windows) == 1 and (bound := _bound(items, qualify, windows, scope, context)) is not None:
         rows, made = _numbered(rows, items, *windows.popitem(), bound, scope, context)
     for same, window in windows.items():
