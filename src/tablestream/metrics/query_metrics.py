@@ -74,7 +74,7 @@ class QueryMetrics:
     dropped
         Numbers of dropped records, by table or operator, and reason; including zeros.
     operators
-        What each operator did.
+        What each operator did, by their names and in their order.
     """
 
     query_name: str | None
@@ -165,7 +165,7 @@ class MetricsReader:
             operator, measure = parted(name)
             of_operator.setdefault(operator, {})[measure] = value
         found = {}
-        for operator, sums in of_operator.items():
+        for operator, sums in sorted(of_operator.items()):
             size = self._size(operator, sums, whole=is_first or sums[SHARDS] == shards)
             rows, size_bytes = size or (None, None)
             found[operator] = OperatorMetrics(

@@ -186,7 +186,11 @@ def grouped(
     texts |= {scope.same(one.node): quoted(one.name) for one in groups}
     texts |= {same: name if name == REFUSED else quoted(name) for same, name in known.items()}
     texts |= grouping_texts(nodes, [one.node for one in groups], sets, scope, context)
-    of_none = {name: _OF_NONE[one.name] for name, one in functions.items() if one.name in _OF_NONE}
+    of_none = {
+        name: _OF_NONE[one.name]
+        for name, one in functions.items()
+        if one.name in _OF_NONE and name not in of_sets
+    }
     inner = Scope(rows, context, "SELECT", made=texts, grouped=True)
     return Grouped(Rows(table, visible), inner, of_none)
 
