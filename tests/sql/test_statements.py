@@ -111,8 +111,27 @@ def test_views_read_what_stands_before_them_also_through_common_names_and_in_any
     [
         ("", ["1:1: q.sql has no result. Write CREATE MATERIALIZED VIEW name AS SELECT ...."]),
         (T, ["1:1: q.sql has no result. Write CREATE MATERIALIZED VIEW name AS SELECT ...."]),
-        ("SELECT 1", ["1:1: SELECT begins no statement of a file. Write CREATE TABLE, STREAM, "]),
-        ("INSERT INTO t SELECT 1", ["1:1: INSERT begins no statement of a file. "]),
+        ("SELECT 1", ["1:1: SELECT begins no statement of a file. Give the query a name: CREATE VIEW "]),
+        (
+            "WITH a AS (SELECT 1) SELECT * FROM a",
+            ["1:1: WITH begins no statement of a file. Give the query "],
+        ),
+        (
+            "INSERT INTO t SELECT 1",
+            ["1:1: INSERT begins no statement of a file. Write the query with its target"],
+        ),
+        (
+            "CREATE SINK s FROM t",
+            ["1:1: CREATE SINK is no statement of a file. Write the query with its target"],
+        ),
+        (
+            "CREATE SOURCE s (id INT)",
+            ["1:1: CREATE SOURCE is no statement of a file. Write CREATE TABLE for "],
+        ),
+        (
+            "CREATE TABLE t (id INT) WITH ('a' = 'b')",
+            ["1:25: WITH is no clause of CREATE TABLE. Write USING, "],
+        ),
         ("SET x = 1", ["1:1: SET begins no statement of a file. "]),
         ("CREATE INDEX i ON t (a)", ["1:1: CREATE INDEX is no statement of a file. "]),
         ("CREATE OR REPLACE VIEW v AS SELECT 1", ["1:8: OR has no meaning here. Omit it: "]),

@@ -24,6 +24,20 @@ _CLAUSES = {
     "MATERIALIZED VIEW": ("USING", "LOCATION", "OPTIONS", "TBLPROPERTIES", "COMMENT", "AS"),
 }
 _FORM = f"Write CREATE {', '.join(_KINDS[:-1])} or {_KINDS[-1]}."
+_TARGET = "Write the query with its target: CREATE MATERIALIZED VIEW name USING delta LOCATION 'path' AS SELECT ...."
+_NAMED = "Give the query a name: CREATE VIEW name AS SELECT ..., or CREATE MATERIALIZED VIEW with a target."
+#: What to write for the statements of other engines, by the word that is not known.
+_STATEMENT_INSTEAD = {
+    "INSERT": _TARGET,
+    "SINK": _TARGET,
+    "SELECT": _NAMED,
+    "WITH": _NAMED,
+    "SOURCE": "Write CREATE TABLE for rows that change, or CREATE STREAM for records that stand for themselves.",
+}
+#: The same for their clauses.
+_CLAUSE_INSTEAD = {
+    "WITH": "Write USING, LOCATION and OPTIONS, as in USING json LOCATION 'path' OPTIONS (timestamp 'at').",
+}
 #: Words that say when a statement counts. In a file each counts, once.
 _NEEDLESS = {"OR", "REFRESH", "TEMPORARY", "TEMP"}
 _OMIT = "Omit it: a file declares each name once."
@@ -138,7 +152,9 @@ def _parts(tokens: Sequence[Token]) -> Iterator[list[Token]]:
 def _statement(reader: Reader) -> SourceTable | View:
     begin = reader.at
     if not reader.takes("CREATE"):
-        raise reader.mistake(f"{reader.shown} begins no statement of a file.", _FORM)
+        raise reader.mistake(
+            f"{reader.shown} begins no statement of a file.", _STATEMENT_INSTEAD.get(reader.word, _FORM)
+        )
     kind = _kind(reader, begin)
     at = reader.at
     if reader.takes("IF", "NOT", "EXISTS"):
@@ -166,7 +182,9 @@ def _kind(reader: Reader, begin: int) -> str:
             return kind
     if reader.word in _NEEDLESS:
         raise reader.mistake(f"{reader.shown} has no meaning here.", _OMIT)
-    raise MistakeError(begin, f"CREATE {reader.shown} is no statement of a file.", _FORM)
+    raise MistakeError(
+        begin, f"CREATE {reader.shown} is no statement of a file.", _STATEMENT_INSTEAD.get(reader.word, _FORM)
+    )
 
 
 def _clauses(
@@ -180,7 +198,7 @@ def _clauses(
             known = _CLAUSES[clauses_of]
             raise reader.mistake(
                 f"{reader.shown} is no clause of CREATE {kind}.",
-                nearest(clause, known) or f"It takes {', '.join(known)}.",
+                _CLAUSE_INSTEAD.get(clause) or nearest(clause, known) or f"It takes {', '.join(known)}.",
             )
         reader.skip()
         if clause == "AS":
