@@ -1191,6 +1191,7 @@ def test_outputs_that_cannot_be_told_apart(flights: ts.Table, tmp_path: Path) ->
     checkpoint = str(tmp_path / "checkpoint")
     one, two = flights.to(ts.to_memory("x")), flights.to(ts.to_memory("y"))
     refused(lambda: ts.start(checkpoint=checkpoint), ArgumentError, "needs an output")
+    refused(lambda: ts.start([one], checkpoint=checkpoint), ArgumentError, "A list is not an", "a star")  # type: ignore[arg-type]
     refused(lambda: ts.start(one, two, checkpoint=checkpoint), ArgumentError, "the name 'flights'")
     same_target = flights.to(ts.to_memory("x"), name="other")
     refused(lambda: ts.start(one, same_target, checkpoint=checkpoint), ArgumentError, "the target 'memory x'")

@@ -66,9 +66,12 @@ def check_requests(outputs: Sequence[Any]) -> None:
     """Raise unless there is at least one output and nothing else."""
     others = [one for one in outputs if not isinstance(one, OutputRequest)]
     if others or not outputs:
+        listed = bool(others) and isinstance(others[0], list | tuple)
         raise ArgumentError(
             f"A {type(others[0]).__name__} is not an output." if others else "A query needs an output.",
-            hint='Pass what table.to(sink) returns, such as table.to(ts.to_files("out")).',
+            hint="Pass its outputs one by one: with a star, as in ts.start(*outputs)."
+            if listed
+            else 'Pass what table.to(sink) returns, such as table.to(ts.to_files("out")).',
             where=user_line(),
         )
 
