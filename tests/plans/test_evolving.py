@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +16,19 @@ from tests.marks import quick_each
 from tests.plans.catalogue import COMPOSED, SINGLE, by_letter, has_a, marked
 from tests.plans.comparing import sources_of
 from tests.plans.engine import Engine, Output
-from tests.plans.evolving import assert_evolves, evolves
+from tests.plans.evolving import assert_evolves, evolves, of_plan
 from tests.plans.logs import random_cuts, random_log
 from tests.plans.tables import (
     LONG,
     VALUE,
+    Record,
     captured,
     counted,
     counts,
     deduplicated,
     filtered,
     foreign_key_join,
+    frozen,
     kept,
     key_join,
     looked_up,
@@ -188,6 +191,82 @@ def test_what_a_stream_has_told_by_the_clock_is_not_decided_anew(make: Callable[
     table = to_table(node) if node.is_stream else node
     assert not refill([table], [table])
     assert not refill([source("A")], [node], at=1)  # a new output has told nothing
+
+
+def time_of(word: str, _: Any) -> int:
+    return int(word.strip("kx"))
+
+
+#: What emits by the order of all keys, and three logs: as it came, the same in another order of keys, and what follows.
+IN_ANOTHER_ORDER: list[tuple[Callable[[Source], Node], str, str, str]] = [
+    (lambda table: suppressed(table, 4), "k3 k8 x10", "x10 k3 k8", "x14"),
+    (lambda table: frozen(table, 9, time_of), "k15 k12 x22", "x22 k15 k12", "k!23"),
+]
+
+
+@pytest.mark.parametrize(("make", "came", "again", "later"), IN_ANOTHER_ORDER)
+def test_logs_are_not_read_again_for_a_stream_that_would_tell_a_record_too_much(
+    make: Callable[[Source], Node], came: str, again: str, later: str
+) -> None:
+    node = to_stream(make(source("A")))
+    told = told_of(node, [written(came)], written(later))
+    assert told_of(node, [written(came)], written(later), again=written(came)) == told
+    assert told_of(node, [written(came)], written(later), again=written(again)) > told
+    (refused,) = refill([node], [node])
+    assert "it emits by the order of all keys" in refused[1]
+    assert not refill([node], [node], at=1)
+    table = make(source("A"))
+    assert not refill([table], [table])
+
+
+def first_side(left: str | None, _: str | None) -> str | None:
+    return left
+
+
+@pytest.mark.parametrize("order", [lambda one: repr(one.whole), lambda one: one.source.name])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda events: reordered(events, 3),
+        lambda events: looked_up(events, source("B"), "left", joiner=first_side, grace=Grace(4)),
+        lambda events: to_stream(kept(to_table(events), 2)),
+    ],
+)
+def test_what_waits_for_its_time_is_told_once_in_whatever_order_logs_are_read_again(
+    make: Callable[[Source], Node], order: Callable[[Record], str]
+) -> None:
+    node = make(stream("A"))
+    assert not refill([node], [node])
+    for seed in range(5):
+        log = random_log(sources_of([node]), seed, SIZE // 2, worlds=1)
+        pieces, rest = random_cuts(log[:40], seed, 3), log[40:]
+        again = sorted(log[:40], key=order)
+        assert told_of(node, pieces, rest, again=again) == told_of(node, pieces, rest)
+
+
+def written(log: str) -> list[Record]:
+    """The records of words such as ``k12``: a key and a time. ``k!12`` is a tombstone."""
+    words = [(word.rstrip("!0123456789"), word) for word in log.split()]
+    return [
+        Record(source("A"), (key,), None if "!" in word else word, int(word.strip("kx!")))
+        for key, word in words
+    ]
+
+
+def told_of(
+    node: Node,
+    pieces: Sequence[Sequence[Record]],
+    rest: Sequence[Record],
+    again: Sequence[Record] | None = None,
+) -> Counter[tuple[Any, Any]]:
+    """What a stream tells in all; `again`: between, it evolves, and reads what came in this order, silently."""
+    engine = Engine([Output(node)], shards=1)
+    told = [change for piece in pieces for change in engine.run(of_plan(piece, sources_of([node])))[0]]
+    if again is not None:
+        engine = Engine([Output(node)], shards=1)
+        engine.run(of_plan(again, sources_of([node])))
+    told += engine.run(of_plan(rest, sources_of([node])))[0]
+    return Counter((one.key, one.value) for one in told)
 
 
 def facts(nodes: Sequence[Node]) -> tuple[Facts, PhysicalPlan]:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -29,15 +30,15 @@ from tests.plans.evolving import kept_rows, of_plan
 from tests.simulation.checks import Undisturbed, check_counts, check_state
 from tests.simulation.driver import Committed, Driver, SimulatedEngine, hasher
 from tests.simulation.happened import DriverDied, Happened, SimulationError
-from tests.simulation.lives import Ends, Life, Part, Stop, make_life
+from tests.simulation.lives import Ends, Life, Part, Stop, make_life, records_of_plan
 from tests.simulation.one_thread import on_one_thread
 from tests.simulation.points import counted
-from tests.simulation.recipes import REFUSED
+from tests.simulation.recipes import REFUSED, SOURCES
 from tests.simulation.restores import expect
 from tests.simulation.run import Result, observed, quiet
 from tests.simulation.sink import Frame, MaintainedSink, MarkingSink, SinkFailed, applied
 from tests.simulation.variants import Variant
-from tests.simulation.world import Fault, Kind, World
+from tests.simulation.world import Entry, Fault, Kind, World
 
 _KINDS = {
     Ends.OFFSETS: Kind.DIES_AFTER_OFFSETS,
@@ -273,13 +274,14 @@ class Query:
         found = {}
         for named in (targets, renamed):
             maintained = [one for one in named if one.startswith("table")]
-            parts = fates(old, _facts(plan, named), plan, maintained, is_same=is_same)
+            parts = fates(old, _facts(plan, named), plan, maintained, is_same=is_same, refill=new.refill)
             found = dict(zip(named, [one.fate for one in parts if one.part == "output"], strict=False))
             wanted = _expected(driver, new, named, is_same=is_same)
             if found != wanted:
                 raise SimulationError(f"The outputs become {found} instead of {wanted}.")
         refused = [one for one in parts if one.fate == "refused"]
-        if any(one.part == "operator" for one in refused) != bool(new.recipe.used & REFUSED.keys()):
+        remembers = bool(new.recipe.used & REFUSED.keys()) and not new.refill
+        if any(one.part == "operator" for one in refused) != remembers:
             raise SimulationError(f"Refused are {refused}; the plan has {new.recipe.used}.")
         if driver.world.case.evolvable and any(one.part == "source" for one in refused):
             raise SimulationError(f"The state keeps every source whole, and refused are {refused}.")
@@ -297,6 +299,9 @@ class Query:
         stop: Stop | None,
     ) -> GenerationDriver | None:
         """An attempt that is about to take the first step; None: it ends before."""
+        told = sum(self._before(new, [*self.lived, (driver.part, len(driver.commits))]), list[Entry]())
+        if new.refill:
+            new = new.refilled(told)
         last = driver.last
         place = next_generation("", driver.generation, last, last.number)
         place = replace(
@@ -310,7 +315,8 @@ class Query:
         }
         self._forget_stale(driver, evolving)
         if stop is not None and stop.ends is Ends.DAMAGED:
-            _check_damage(driver, new, stop)
+            if not new.refill:  # which does not read the state
+                _check_damage(driver, new, stop)
             return None
         if stop is not None and stop.ends is Ends.BEFORE:
             return None
@@ -324,8 +330,8 @@ class Query:
             self.directory,
             happens,
             sinks=driver.sinks,
-            base=sum(map(len, self._before(new, [*self.lived, (driver.part, len(driver.commits))]))),
-            bootstrap=driver.kept(new),
+            base=0 if new.refill else len(told),
+            bootstrap=() if new.refill else driver.kept(new),
             generation=place,
             targets=targets,
             evolving=evolving,
@@ -378,13 +384,15 @@ class Query:
 
     # Comparing
 
-    def _before(self, part: Part, lived: Sequence[tuple[Part, int]]) -> list[list[Record]]:
+    def _before(self, part: Part, lived: Sequence[tuple[Part, int]]) -> list[list[Entry]]:
         """What the sources were told that a plan reads, since the query has them."""
-        sources, pieces = part.sources, list[list[Record]]()
+        sources, pieces = part.sources, list[list[Entry]]()
         for earlier, count in reversed(lived):
             sources = sources & earlier.sources
-            told = [earlier.records([], number) for number in range(count)]
-            pieces[:0] = [[one for one in piece if one.source.name in sources] for piece in told]
+            told = earlier.micro_batches[:count]
+            pieces[:0] = [[one for one in piece if SOURCES[one.source] in sources] for piece in told]
+            if earlier.refill:  # it has read all that was before
+                break
         return pieces
 
     def _compare(self, driver: GenerationDriver) -> None:
@@ -396,12 +404,14 @@ class Query:
         always = Engine(outputs, shards=part.shards, hasher=hasher(part), evolvable=part.evolvable)
         sources = sources_of([one.node for one in outputs])
         tables: list[dict[Any, Any]] = [{} for _ in outputs]
-        before = self._before(part, self.lived)
+        before, own = self._before(part, self.lived), part.micro_batches[: len(driver.commits)]
+        if part.refill:  # the same order, in as many micro-batches as it was told in
+            again = iter(own[0])
+            before, own = [list(islice(again, len(piece))) for piece in before], ((), *own[1:])
         for number, piece in enumerate(
-            [*before, *(part.records(sources, number) for number in range(len(driver.commits)))],
-            driver.generation.first - len(before) if driver.generation.number else 0,
+            [*before, *own], driver.generation.first - len(before) if driver.generation.number else 0
         ):
-            steps = always.steps(of_plan(piece, sources))
+            steps = always.steps(records_of_plan(piece, sources))
             for at, target in enumerate(driver.targets):
                 tables[at] = applied(_shown(steps[at]), tables[at])
                 if number >= driver.generation.first:
@@ -440,12 +450,12 @@ def _expected(
     for target, asked in zip(targets, new.recipe.asked, strict=True):
         if target not in before:
             found[target] = "new"
-        elif before[target] == new.recipe.made_of(asked.table):
+        elif before[target] == new.recipe.made_of(asked.table) and not new.refill:
             found[target] = "silent"
         elif target.startswith("table"):
             found[target] = "brought over"
         else:
-            found[target] = "silent" if is_same else "refused"
+            found[target] = "silent" if is_same and not new.refill else "refused"
     return found
 
 

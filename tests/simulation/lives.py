@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from tests.plans.evolving import of_plan
 from tests.plans.logs import random_cuts, random_log
 from tests.plans.tables import source
 from tests.simulation.plans import Case
-from tests.simulation.recipes import SOURCES, Recipe, changed, random_recipe
+from tests.simulation.recipes import SOURCES, Recipe, changed, random_recipe, remembering
 from tests.simulation.world import (
     FAULTS,
     Entry,
@@ -24,10 +24,13 @@ from tests.simulation.world import (
     random_faults,
     random_times,
     random_tunings,
+    records_of,
 )
 
 #: What may be different when a generation starts again; other outputs are another plan.
 _CHANGES = (Kind.OTHER_TASKS, Kind.OTHER_EXECUTORS, Kind.OTHER_SIZES)
+#: The share of generations that read the logs again.
+_REFILLS = 0.3
 
 
 class Ends(StrEnum):
@@ -66,12 +69,15 @@ class Part(World):
         After how many micro-batches the first attempt to evolve further comes.
     stops
         The attempts to evolve into this plan that end too early.
+    refill
+        Whether it begins with the logs of its sources, in place of the rows in the state of the generation before.
     """
 
     recipe: Recipe = field(default_factory=lambda: Recipe((), ()))
     evolvable: bool = True
     early: int = 0
     stops: tuple[Stop, ...] = ()
+    refill: bool = False
 
     @property
     def case(self) -> Case:
@@ -85,8 +91,18 @@ class Part(World):
 
     def records(self, sources: Sequence[Any], number: int) -> list[Record]:
         """See `World`."""
-        tables = [source(name) for name in SOURCES]
-        return of_plan([Record(tables[one.source], *one[1:]) for one in self.micro_batches[number]], sources)
+        return records_of_plan(self.micro_batches[number], sources)
+
+    def refilled(self, told: Sequence[Entry]) -> Part:
+        """The generation, whose first micro-batch reads all that was told before.
+
+        Each log has its order; which one comes first is another thing in every second generation.
+        """
+        rng = self.rng("refill")
+        logs = [[one for one in told if one.source == number] for number in range(len(SOURCES))]
+        rng.shuffle(logs)
+        again = told if rng.random() < 0.5 else [one for log in logs for one in log]
+        return replace(self, micro_batches=(tuple(again), *self.micro_batches[1:]))
 
 
 @dataclass(frozen=True)
@@ -102,7 +118,8 @@ class Life:
         for number, part in enumerate(self.parts):
             lines.append(f"Generation {number}: {part.recipe}")
             lines.append(
-                f"  {part.shards} shards, evolvable: {part.evolvable}, tuning: {', '.join(part.tunings)}"
+                f"  {part.shards} shards, evolvable: {part.evolvable}, refill: {part.refill},"
+                f" tuning: {', '.join(part.tunings)}"
             )
             lines += [f"  attempt that ends {stop.ends}, {stop.where}, {stop.resumes}" for stop in part.stops]
             for at, records in enumerate(part.micro_batches):
@@ -114,19 +131,36 @@ class Life:
         return "\n".join(lines)
 
 
+def records_of_plan(entries: Sequence[Entry], sources: Sequence[Any]) -> list[Record]:
+    """Return input records with a plan's sources."""
+    return of_plan(records_of(entries, [source(name) for name in SOURCES]), sources)
+
+
 def make_life(seed: int, *, micro_batches: int = 3) -> Life:
     """Make the query of a seed; `micro_batches`: at most so many has a generation."""
     rng = random.Random(f"{seed} evolving")
     recipe, parts = random_recipe(rng), list[Part]()
     worlds, bits = rng.choice((1, 2)), rng.choice((64, 64, 64, 2))
     for number in range(rng.choice((2, 2, 2, 2, 3))):
-        parts.append(_part(rng, seed, number, recipe, micro_batches, worlds, bits))
+        again = random.Random(f"{seed} refill {number}")
+        refill = number > 0 and again.random() < _REFILLS
+        if refill:
+            recipe = remembering(again, recipe)
+        parts.append(_part(rng, seed, number, recipe, micro_batches, worlds, bits, refill=refill))
         recipe = changed(rng, recipe)
     return Life(seed, tuple(parts))
 
 
 def _part(
-    rng: random.Random, seed: int, number: int, recipe: Recipe, most: int, worlds: int, bits: int
+    rng: random.Random,
+    seed: int,
+    number: int,
+    recipe: Recipe,
+    most: int,
+    worlds: int,
+    bits: int,
+    *,
+    refill: bool,
 ) -> Part:
     """Make a generation; its first micro-batch, but for the first one, is the step in which the kept rows enter."""
     nodes = [one.node for one in recipe.outputs()]
@@ -162,4 +196,5 @@ def _part(
         evolvable=rng.random() < 0.85,
         early=rng.randint(1, len(cut)),
         stops=tuple(stops) if number else (),
+        refill=refill,
     )

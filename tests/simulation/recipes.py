@@ -195,6 +195,14 @@ def changed(rng: random.Random, recipe: Recipe) -> Recipe:
     return replace(recipe, asked=tuple(dict.fromkeys([*kept, *more])))
 
 
+def remembering(rng: random.Random, recipe: Recipe) -> Recipe:
+    """Put an operator in a plan that remembers what no row tells."""
+    number = rng.randrange(len(recipe.steps))
+    steps = list(recipe.steps)
+    steps[number] = Step(rng.choice(list(REFUSED)), steps[number].tables[:1])
+    return replace(recipe, steps=tuple(steps))
+
+
 def _step(rng: random.Random, number: int) -> Step:
     operators = REFUSED if rng.random() < 0.03 else REBUILT
     operator, tables = rng.choice(list(operators)), range(len(SOURCES) + number)

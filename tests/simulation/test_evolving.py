@@ -39,23 +39,33 @@ def test_a_hundred_evolving_queries_hold_and_end_everywhere() -> None:
     ends = {name.removeprefix("attempt to evolve ends ") for name in +points if name.startswith("attempt")}
     assert ends == {one.value for one in Ends if one is not Ends.SWITCH}
     assert all(points[f"output {fate}"] for fate in ("silent", "new", "brought over", "removed"))
+    assert points["source kept"]
+    assert points["source read again"]
     assert points["old plan goes on after an attempt"]
     assert points["old plan refused after its target was brought over"]
 
 
+of_outputs = evolution._of_outputs
+
 #: What is replaced, by what, and the seed whose query shows it.
 PLANTED = {
     "all outputs mean the same": (evolution, "_meaning", lambda *_: "", 1),
-    "all operators are rebuilt": (evolution, "not_rebuilt", lambda _: "", 12),
+    "all operators are rebuilt": (evolution, "not_rebuilt", lambda _: "", 20),
     "targets written by an evolution are strangers": (moments, "_rebuilt", lambda *_: frozenset(), 1),
     "rows of the earlier plan stay": (marks, "_is_replaced", lambda *_: False, 1),
     "an earlier generation is forgotten": (
         evolving,
         "next_generation",
         lambda *given: replace(next_generation(*given), earlier=()),
-        1332,
+        130,
     ),
     "a row of a source is lost": (evolving, "kept_rows", lambda *given: kept_rows(*given)[1:], 2),
+    "tables that are read again are silent": (
+        evolution,
+        "_of_outputs",
+        lambda *given, **named: of_outputs(*given, **named | {"refill": False}),
+        0,
+    ),
 }
 
 

@@ -17,8 +17,8 @@ output    same target, a log                   told anew: it gets all rows, and 
                                                if its columns are others, or it cannot be read
 output    the new plan does not have it        removed: the target is left as it is
 operator                                       rebuilt from the rows of its sources; refused if they do not say what it
-                                               remembers, and the logs are not to be read; or if they are, and the
-                                               clock decides what a stream has told
+                                               remembers, and the logs are not to be read; or if they are, and a clock,
+                                               suppress or freeze decides what a stream has told
 ========  ===================================  ====================================================================
 """
 
@@ -253,12 +253,18 @@ def _rebuilt_operators(old: Facts, new: Facts, plan: PhysicalPlan) -> Iterator[P
         waiting = node.grace if isinstance(node, StreamJoin) else node
         clock = "timeout_us" if isinstance(node, Transactions) else "wall_clock_us"
         if getattr(waiting, clock, None) is not None:
-            why = "the clock decides what it emits: a stream would tell records twice, or never"
-            yield PartFate("operator", plan.names[node], "refused", why)
-        elif isinstance(waiting, Grace | Suppress | Reorder | Keep) and old.shards != plan.options.shards:
+            yield _told_twice(plan, node, "the clock decides what it emits")
+        elif isinstance(node, Suppress) or (isinstance(node, Keep) and node.freezes):
+            yield _told_twice(plan, node, "it emits by the order of all keys, which can be another one now")
+        elif isinstance(waiting, Grace | Reorder | Keep) and old.shards != plan.options.shards:
             why = f"what waits in it, waits by shard: it needs shards={old.shards}, as before"
             yield PartFate("operator", plan.names[node], "refused", why)
     yield from _all_rebuilt(plan, "from the records of its sources")
+
+
+def _told_twice(plan: PhysicalPlan, node: Node, why: str) -> PartFate:
+    told = f"{why}: a stream would tell records twice, or never. Write it to a new target"
+    return PartFate("operator", plan.names[node], "refused", told)
 
 
 def _all_rebuilt(plan: PhysicalPlan, why: str) -> Iterator[PartFate]:
