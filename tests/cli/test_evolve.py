@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tablestream.cli import app
+from tablestream.cli.exit_codes import ExitCode
 from tests.spark.change_logs import ChangeLog, run
 
 if TYPE_CHECKING:
@@ -72,7 +73,10 @@ def test_the_commands_check_evolve_and_drop(
     assert lines[0] == {"micro_batch": 0, "same_plan": False}
     fates = {one["name"]: one["fate"] for one in lines[1:] if one["part"] == "output"}
     assert fates == {"per_sku": "silent", "orders": "new"}
-    assert CliRunner().invoke(app, ["evolve", "living:more", *place], input="n\n").exit_code != 0
+    for answer in ("n\n", ""):
+        asked = CliRunner().invoke(app, ["evolve", "living:more", *place], input=answer)
+        assert asked.exit_code == ExitCode.INTERRUPTED
+        assert "Nothing was done. --yes answers the question." in " ".join(asked.output.split())
     assert not (tmp_path / "all").exists()
     assert "drop-generations" in called("evolve", "living:more", *place, "--yes").output
     assert spark.read.parquet(f"{tmp_path}/all").count() == 2

@@ -44,8 +44,12 @@ def clear_errors(
         _keep_spark_quiet()
     try:
         yield
-    except (typer.Exit, typer.Abort):
+    except typer.Exit:
         raise
+    except typer.Abort:
+        facts = {"code": "INTERRUPTED", "message": "Nothing was done.", "hint": "--yes answers the question."}
+        say_error(facts, as_json=as_json)
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
     except KeyboardInterrupt:
         facts = {"code": "INTERRUPTED", "message": "Interrupted.", "hint": ""}
         say_error(facts | _traceback(debug=debug), as_json=as_json)
