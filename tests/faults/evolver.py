@@ -1,7 +1,7 @@
 """A query that evolves in a process of its own, which stands still at a named point until it is killed.
 
-``python -m tests.faults.evolver POINT`` lets the query of `tests.spark.test_evolve` in the current directory evolve.
-The file ``POINT`` tells that the point is reached.
+``python -m tests.faults.evolver POINT [refill]`` lets the query of `tests.spark.test_evolve` in the current directory
+evolve. The file ``POINT`` tells that the point is reached.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def stand_still(point: str) -> None:
     setattr(owner, name, standing)
 
 
-def main(point: str) -> None:
+def main(point: str, refill: str = "") -> None:
     """Let the query evolve."""
     here = Path.cwd()
     stand_still(point)
     spark = configured(SparkSession.builder.master("local[2]"), {}, here / f"scratch-{point}")
     shop = Shop(spark, here)
-    ts.evolve(*shop.new(), checkpoint=shop.checkpoint)
+    ts.evolve(*shop.new(), checkpoint=shop.checkpoint, refill=bool(refill))
 
 
 if __name__ == "__main__":
