@@ -55,7 +55,7 @@ def done(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(running.args, running.returncode, out, errors)
 
 
-def kill(running: subprocess.Popen[str]) -> None:
+def kill(running: subprocess.Popen[Any]) -> None:
     """Kill a process and those that it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(running.pid, signal.SIGKILL)

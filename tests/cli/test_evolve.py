@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +18,7 @@ from typer.testing import CliRunner, Result
 
 from tablestream.cli import app
 from tablestream.cli.exit_codes import ExitCode
+from tests.cli.programs import DEADLINE_S, kill
 from tests.spark.change_logs import ChangeLog, run
 
 if TYPE_CHECKING:
@@ -71,6 +79,8 @@ def test_the_commands_check_evolve_and_drop(
         json.loads(line) for line in called("check", "living:more", *place, "--json").output.splitlines()
     ]
     assert lines[0] == {"micro_batch": 0, "same_plan": False}
+    (kept,) = [one["why"] for one in lines if one.get("fate") == "kept"]
+    assert re.fullmatch(r"the state has it: at most 2 rows, [\d.]+ k?B", kept)
     fates = {one["name"]: one["fate"] for one in lines[1:] if one["part"] == "output"}
     assert fates == {"per_sku": "silent", "orders": "new"}
     for answer in ("n\n", ""):
@@ -84,3 +94,55 @@ def test_the_commands_check_evolve_and_drop(
     left = {one.name for one in (tmp_path / "checkpoint").iterdir() if not one.name.startswith(".")}
     assert left == {"tablestream-generation", "tablestream-generations"}
     run(*living.more(spark), checkpoint=tmp_path / "checkpoint")
+
+
+@pytest.mark.timeout(DEADLINE_S)
+def test_a_terminal_shows_the_tasks_and_ctrl_c_leaves_the_query_as_it_was(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "stopped.py").write_text(MODULE)
+    ChangeLog(tmp_path / "log", "").add([{"id": 1, "sku": "cup"}])
+    living = importlib.import_module("stopped")
+    checkpoint = tmp_path / "checkpoint"
+    run(*living.outputs(spark), checkpoint=checkpoint, evolvable=True)
+    begun = checkpoint / "tablestream-generations"
+    terminal, screen = pty.openpty()
+    command = [
+        sys.executable,
+        "-m",
+        "tablestream",
+        "evolve",
+        "stopped:more",
+        "--checkpoint",
+        str(checkpoint),
+        "--yes",
+    ]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=screen,
+        start_new_session=True,
+        env=os.environ | {"TERM": "xterm"},
+    ) as process:
+        os.close(screen)
+        try:
+            shown = b""
+            while not (begun.exists() and re.search(rb"\d:\d\d:\d\d.* \d of \d+ tasks", shown)):
+                shown += os.read(terminal, 1000)
+            os.killpg(process.pid, signal.SIGINT)
+            with contextlib.suppress(OSError):  # it has closed its end
+                while os.read(terminal, 1000):
+                    pass
+            assert process.wait(DEADLINE_S) == ExitCode.INTERRUPTED
+        finally:
+            kill(process)
+    os.close(terminal)
+    assert not list(begun.iterdir())
+    ChangeLog(tmp_path / "log", "", files=1).add([{"id": 2, "sku": "cup"}])
+    run(*living.outputs(spark), checkpoint=checkpoint)
+    assert [row["count"] for row in spark.read.parquet(f"{tmp_path}/out").orderBy("_order").collect()] == [
+        1,
+        2,
+    ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Annotated
 
@@ -22,6 +23,7 @@ from tablestream.cli.options import Checkpoint, Debug, Json
 from tablestream.cli.sessions import sessions
 from tablestream.cli.sinks import written_to
 from tablestream.cli.target import Target, Variables, load, wrong_type
+from tablestream.cli.working import working
 from tablestream.connectors.console.sink import to_console
 from tablestream.spark.evolve import Evolution
 from tablestream.spark.evolve import check as checked
@@ -46,6 +48,8 @@ Refill = Annotated[
     bool,
     typer.Option("--refill", help="Read the logs of all sources again, from where the query began."),
 ]
+
+_BUILDING = "Building the new state. Ctrl-C leaves the query as it was."
 
 
 def check(
@@ -134,16 +138,15 @@ def evolve(
             raise typer.Exit(ExitCode.COULD_NOT_RUN)
         if not yes and not as_json:
             typer.confirm("Go on?", abort=True, err=True)
-        if not as_json:
-            typer.echo("Building the new state. Ctrl-C leaves the query as it was.", err=True)
-        evolved(
-            *outputs,
-            checkpoint=checkpoint,
-            shards=shards,
-            evolvable=evolvable,
-            partitions=partitions,
-            refill=refill,
-        )
+        with nullcontext() if as_json else working(session(), _BUILDING):
+            evolved(
+                *outputs,
+                checkpoint=checkpoint,
+                shards=shards,
+                evolvable=evolvable,
+                partitions=partitions,
+                refill=refill,
+            )
         if not as_json:
             typer.echo("Done: start the query with the new plan. The state of the old one is kept until")
             typer.echo(f"  tablestream drop-generations {checkpoint}")

@@ -29,6 +29,7 @@ from tablestream.connectors.sink import Sink, checked_path, quoted
 from tablestream.connectors.small_texts import numbered_names
 from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError, PlanChangedError, StateError
+from tablestream.pictures.figures import size
 from tablestream.planner.evolution import Facts, Fate, PartFate, fates
 from tablestream.planner.physical_plan import PhysicalPlan, PlanOptions
 from tablestream.runtime.drops import ONLY_COUNTED
@@ -494,15 +495,16 @@ def _refused(parts: Sequence[PartFate]) -> tuple[PartFate, ...]:
 
 
 def _with_sizes(parts: Sequence[PartFate], spark: SparkSession, checkpoint: str) -> tuple[PartFate, ...]:
-    """Say of the sources that are kept how many rows they have. What is stored has rows that a merge will remove."""
+    """Say what is read of the sources that are kept. What is stored has rows that a merge will remove."""
     if not any(one.fate == "kept" for one in parts):
         return tuple(parts)
     try:
-        rows = {one.name: one.rows for one in summary(spark, checkpoint).tables}
+        tables = {one.name: one for one in summary(spark, checkpoint).tables}
     except StateError:  # no record has come yet
-        rows = {}
+        tables = {}
+    sizes = {name: f"{one.rows:,} rows, {size(one.size_bytes)}" for name, one in tables.items()}
     return tuple(
-        replace(one, why=f"the state has it: at most {rows.get(one.name, 0):,} rows")
+        replace(one, why=f"the state has it: at most {sizes.get(one.name, '0 rows')}")
         if one.fate == "kept"
         else one
         for one in parts
