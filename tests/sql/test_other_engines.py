@@ -37,6 +37,10 @@ GROUPS: Queries = {
     ),
     "true": "SELECT count(*) AS n, (count(*) > 2) IS TRUE AS b FROM people GROUP BY true",
     "sets of constants": "SELECT true AS t, 'x' AS x, count(*) AS n FROM people GROUP BY GROUPING SETS ((true), ('x'), ())",
+    "sums in sums": """
+        SELECT age + 1 + boss AS x, age + 1 + count(*) * 2 AS n FROM people GROUP BY age + 1, boss
+        HAVING age + 1 + boss + sum(id) > 20
+    """,
     "no column": "SELECT count(*) AS n FROM people WHERE age > 100 GROUP BY ()",
     "columns in parentheses": "SELECT city, age, count(*) AS n FROM people GROUP BY (city, age)",
     "a case": """
@@ -110,6 +114,45 @@ VALUES_OF_SUBQUERIES: Queries = {
     """,
 }
 
+GROUPS_OF_SUBQUERIES: Queries = {
+    "having": "SELECT id, (SELECT sum(stars) FROM notes n WHERE n.who = p.boss HAVING count(*) > 1) AS x FROM people p",
+    "having an alias": "SELECT id, (SELECT count(*) AS c FROM notes n WHERE n.who = p.id HAVING c <> 1) AS x FROM people p",
+    "no rows have no group": """
+        SELECT id, (SELECT count(*) FROM notes n WHERE n.who = p.boss GROUP BY n.who) AS x,
+            (SELECT count(*) FROM notes n WHERE n.who = p.boss) AS y FROM people p
+    """,
+    "with its group": """
+        SELECT id, (SELECT count(*) * 10 + n.who FROM notes n WHERE n.who = p.boss GROUP BY n.who HAVING max(stars) > 1) AS x
+        FROM people p
+    """,
+    "more than equal": """
+        SELECT id, (SELECT max(stars) FROM notes n WHERE n.who = p.boss AND n.stars <= p.id GROUP BY who) AS x FROM people p
+    """,
+    "exists": """
+        SELECT id FROM people p
+        WHERE EXISTS (SELECT n.who FROM notes n WHERE n.who = p.boss GROUP BY n.who HAVING count(*) > 1)
+    """,
+    "not exists": """
+        SELECT id, NOT EXISTS (SELECT 1 FROM notes n WHERE n.who = p.boss HAVING count(*) = 1) AS x FROM people p
+        WHERE NOT EXISTS (SELECT max(stars) FROM notes n WHERE n.who = p.id GROUP BY n.who HAVING max(stars) > 2)
+    """,
+    "a row with columns around it": """
+        SELECT id, (SELECT coalesce(b.age, 1) + p.age FROM people b WHERE b.id = p.boss) AS x,
+            (SELECT p.city FROM wages WHERE wages.id = p.id AND wage < boss) AS y FROM people p
+    """,
+    "exists of other groups": "SELECT id FROM people p WHERE EXISTS (SELECT 1 FROM notes n WHERE n.who = p.id GROUP BY n.stars)",
+    "exists of all rows": "SELECT id FROM people p WHERE EXISTS (SELECT count(*) FROM notes n WHERE n.who = p.id) AND age > 20",
+    "in": "SELECT id FROM people p WHERE boss IN (SELECT max(stars) FROM notes n WHERE n.who = p.id)",
+    "not in": """
+        SELECT id, boss NOT IN (SELECT max(stars) FROM notes n WHERE n.who = p.id GROUP BY n.who) AS x FROM people p
+        WHERE (boss IN (SELECT count(*) FROM notes n WHERE n.who = p.id HAVING count(*) > 0)) IS NOT TRUE
+    """,
+    "of groups": """
+        SELECT boss, max(age) AS m FROM people p GROUP BY boss
+        HAVING EXISTS (SELECT 1 FROM notes n WHERE n.who = p.boss GROUP BY n.who HAVING count(*) < 3)
+    """,
+}
+
 CONSTANTS: Queries = {
     "of no type": (
         "SELECT id, a FROM people CROSS JOIN (VALUES (NULL), (NULL)) AS v(a)",
@@ -152,6 +195,8 @@ CONSTANTS: Queries = {
         NATURAL JOIN (VALUES (1, 'c'), (3, 'd')) AS w(id, y)
     """,
     "in a union": "SELECT city FROM people UNION SELECT 'Rome' UNION SELECT * FROM (VALUES ('Bonn'), ('Graz')) v(c)",
+    "exists": "SELECT id FROM people WHERE EXISTS (VALUES (1), (2)) AND age = ANY (VALUES (20), (30))",
+    "alone in a union": "SELECT city FROM people UNION VALUES ('Bonn'), ('Graz')",
     "without from": "SELECT id, (SELECT 1 + 1) AS two, EXISTS (SELECT 1 WHERE 1 = 2) AS no FROM people",
 }
 
@@ -217,6 +262,7 @@ ELEMENTS: Queries = {
 
 
 WINDOWS: Queries = {
+    "a partition of null": "SELECT id, sum(age) OVER (PARTITION BY NULL ORDER BY id) AS s FROM people",
     "bounded behind the first of each": (
         """
         SELECT id FROM (
@@ -318,6 +364,24 @@ NAMES: Queries = {
     """,
 }
 
+#: Names that only upper and lower case tell apart.
+CASES: Queries = {
+    "a bound of another column": (
+        """
+        SELECT id, R AS n FROM (SELECT id, row_number() OVER (ORDER BY age, id) AS R, boss AS r FROM people) WHERE r <= 2
+        """,
+        "SELECT id, n FROM (SELECT id, boss, row_number() OVER (ORDER BY age, id) AS n FROM people) WHERE boss <= 2",
+    ),
+    "the name of the key": (
+        "SELECT x.ID + 1 AS a, x.id AS b FROM (SELECT id AS ID, age AS id FROM people) x",
+        "SELECT id + 1 AS a, age AS b FROM people",
+    ),
+    "aliases in groups": (
+        "SELECT x AS a, X AS b, n FROM (SELECT age AS x, boss AS X, count(*) AS n FROM people GROUP BY X, x)",
+        "SELECT age AS a, boss AS b, count(*) AS n FROM people GROUP BY age, boss",
+    ),
+}
+
 ROWS_WITH_NULLS: Queries = {
     "where": "SELECT id FROM people WHERE (city, boss) = (city, boss) AND (id > 1, age) = (true, age)",
     "joined": "SELECT p.id, n.note FROM people p JOIN notes n ON (p.boss, p.id > 0) = (n.who, n.note > ' ')",
@@ -377,6 +441,11 @@ def test_comparisons_with_any_and_all_values_of_a_subquery(spark: SparkSession, 
     check(spark, queries, changes(19), lively=True)
 
 
+@pytest.mark.parametrize("queries", quick_first(parts(GROUPS_OF_SUBQUERIES, 12)))
+def test_groups_of_subqueries(spark: SparkSession, queries: Queries) -> None:
+    check(spark, queries, changes(19), lively=True)
+
+
 @pytest.mark.parametrize("queries", quick_first(parts(CONSTANTS, 12)))
 def test_constants(spark: SparkSession, queries: Queries) -> None:
     check(spark, queries, changes(3), lively=True)
@@ -395,6 +464,14 @@ def test_conditions_on_window_functions(spark: SparkSession, queries: Queries) -
 @pytest.mark.parametrize("queries", quick_first(parts({**NAMES, **EXPRESSIONS}, 9)))
 def test_names_and_expressions(spark: SparkSession, queries: Queries) -> None:
     check(spark, queries, changes(7), lively=True)
+
+
+def test_names_in_a_session_that_tells_cases_apart(spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        check(spark, CASES, changes(8), lively=True)
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
 
 
 def test_rows_with_nulls(spark: SparkSession) -> None:

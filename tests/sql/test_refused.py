@@ -45,8 +45,23 @@ REFUSED = {
     "SELECT id FROM people WHERE (age, boss) IN (VALUES (20, 1), (30))": [
         (1, 29, "WHERE", "IN compares 2 with 1 columns.")
     ],
-    "SELECT id FROM people p WHERE EXISTS (SELECT 1 FROM notes n WHERE n.who = p.id GROUP BY n.stars)": [
-        (1, 75, "WHERE", "A subquery with groups, LIMIT or UNION cannot name p.id of the query around it.")
+    "SELECT id, (SELECT max(stars) FROM notes n WHERE n.who = p.id GROUP BY n.stars) AS x FROM people p": [
+        (1, 58, "WHERE", "A subquery with groups, LIMIT or UNION cannot name p.id of the query around it.")
+    ],
+    "SELECT p.id, n.note FROM people p, LATERAL (SELECT note FROM notes WHERE who = p.id) n": [
+        (1, 36, "FROM", "LATERAL in FROM is not maintained. Join the subquery by ON")
+    ],
+    "VALUES (1), (2)": [(1, 9, "FROM", "Constants alone have no changes to maintain.")],
+    "SELECT id, stack(2, 1, age) AS (a, b) FROM people": [
+        (
+            1,
+            12,
+            "SELECT",
+            "Of what makes several rows or columns, only explode, posexplode and inline are maintained.",
+        )
+    ],
+    "SELECT upper(city COLLATE UTF8_RTRIM) AS c, id FROM people": [
+        (1, 8, "SELECT", "[COLLATION_INVALID_NAME] The value UTF8_RTRIM does not represent")
     ],
     "SELECT id, age < ANY (SELECT max(nope) FROM notes) AS x FROM people": [
         (1, 34, "SELECT", "There is no column nope.")
@@ -229,6 +244,8 @@ def test_what_is_no_query_is_an_argument_error(tables: dict[str, ts.Table]) -> N
             ts.sql(query, **tables)
     with pytest.raises(ts.errors.ArgumentError, match="people=1 is not a table"):
         ts.sql("SELECT id FROM people", people=1)  # type: ignore[arg-type]
+    with pytest.raises(ts.errors.ArgumentError, match="one name in small letters"):
+        ts.sql("SELECT id FROM people", people=tables["people"], People=tables["wages"])
 
 
 def test_a_query_and_methods_make_the_same_plan(tables: dict[str, ts.Table]) -> None:

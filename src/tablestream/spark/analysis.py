@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import get_ident
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -166,7 +167,7 @@ def _asked(
     try:
         with unlogged():
             schema = frame.select(*columns).schema
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         advice = hint or columns_hint(own_columns(frame))
         raise at.error(PlanError, _shown(error), advice) from error
     if len(schema) != len(columns):
@@ -306,9 +307,10 @@ def _check_steady(frame: DataFrame, one: Analysed, allowed: Collection[str], at:
         )
 
 
-def _shown(error: PySparkException) -> str:
+def _shown(error: PySparkException | Py4JJavaError) -> str:
     """What Spark says, without where in its own text. What its parser says begins with an empty line."""
-    said = next((line for line in str(error).split("\n") if line.strip()), type(error).__name__)
+    java = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else None
+    said = next((line for line in str(java or error).split("\n") if line.strip()), type(error).__name__)
     return _STATE.sub("", said)
 
 

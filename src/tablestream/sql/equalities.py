@@ -94,11 +94,12 @@ def equalities(
 def in_one_type(one: exp.Expr, other: exp.Expr, left: Scope, right: Scope) -> tuple[exp.Expr, exp.Expr]:
     """Cast values that tables do not compare as they are to the type in which Spark compares them.
 
-    A cast that can make two values one is no column of a key any more. Where Spark has no such type, they stay.
+    A cast that can make two values one is no column of a key any more.
     """
     if unwrapped(one) is not one:
         pair = in_one_type(unwrapped(one), unwrapped(other), left, right)
         return wrapped(pair[0]), wrapped(pair[1])
+    kinds: tuple[T.DataType, ...] = ()
     try:
         with unlogged():
             kinds = _type(one, left), _type(other, right)
@@ -108,9 +109,15 @@ def in_one_type(one: exp.Expr, other: exp.Expr, left: Scope, right: Scope) -> tu
             frame = empty(session_of(left.rows.table), T.StructType(both))
             kind = frame.select(F.coalesce("a", "b")).schema[0].dataType
     except PySparkException:
-        return one, other
+        if not kinds:  # what is wrong is said where it is used
+            return one, other
+        kind = T.StringType()
     if isinstance(kind, T.StringType) and T.NullType() not in kinds:
-        return one, other  # without ANSI, Spark says so of a text and a number, and compares them as numbers
+        # Without ANSI, Spark says so of a text and a number, and compares them as numbers.
+        said = " with one of type ".join(kind.simpleString() for kind in kinds)
+        raise left.context.refuse(
+            one, left.clause, f"A value of type {said} cannot be compared.", "Cast one."
+        )
     made = (
         node if common_type(own, kind) == kind else cast(node, sql_type(kind))
         for node, own in zip((one, other), kinds, strict=True)

@@ -241,7 +241,8 @@ def _check_join(node: exp.Join, context: Context) -> None:
 def _check_parts(node: exp.Expr, what: str, known: Sequence[str], context: Context) -> None:
     """Refuse what a part of FROM says beyond what is known."""
     for part in more_parts(node, known):
-        raise context.refuse(node, "FROM", f"A {what}'s {part} is not maintained.", "")
+        instead = "Write an aggregate with FILTER for each column." if part == "pivot" else ""
+        raise context.refuse(node, "FROM", f"A {what}'s {part} is not maintained.", instead)
 
 
 def _rows_of(node: exp.Expr, context: Context) -> Rows:
@@ -256,9 +257,12 @@ def _rows_of(node: exp.Expr, context: Context) -> Rows:
         )
     if not isinstance(node, exp.Subquery):
         kind = type(node.this if isinstance(node, exp.Table) else node).__name__.upper()
-        raise context.refuse(
-            node, "FROM", f"{kind} in FROM is not maintained.", "Name a table or a subquery."
+        instead = (
+            "Join the subquery by ON, and take the first rows of each by ROW_NUMBER() and QUALIFY."
+            if isinstance(node, exp.Lateral)
+            else "Name a table or a subquery."
         )
+        raise context.refuse(node, "FROM", f"{kind} in FROM is not maintained.", instead)
     _check_parts(node, "subquery", ("this", "alias", "joins"), context)
     inside = node.this
     if isinstance(inside, exp.Table | exp.Subquery):
@@ -345,7 +349,7 @@ def ranking_bounds(conditions: Iterable[exp.Expr], alias: str) -> dict[str, int]
             continue
         if isinstance(column, exp.Column) and column.table.lower() in {"", alias.lower()}:
             bound = int(number.name) - isinstance(one, exp.LT | exp.GT)
-            found[column.name.lower()] = min(bound, found.get(column.name.lower(), bound))
+            found[column.name] = min(bound, found.get(column.name, bound))
     return found
 
 

@@ -20,7 +20,7 @@ from tablestream.sql.aggregates import Aggregates, aggregates_in
 from tablestream.sql.context import Context
 from tablestream.sql.grouping_sets import Sets, grouping_texts, sets_in
 from tablestream.sql.handles import begun
-from tablestream.sql.parse import beginning, cast
+from tablestream.sql.parse import beginning, with_type
 from tablestream.sql.rows import Rows, Visible, unique
 from tablestream.sql.scope import REFUSED, Scope, own_columns
 from tablestream.tables import Table
@@ -135,9 +135,8 @@ def _meant(node: exp.Expr, items: Sequence[exp.Expr], scope: Scope, context: Con
             )
         return items[int(node.name) - 1].unalias()
     if isinstance(node, exp.Column) and len(node.parts) == 1 and scope.column(node) is None:
-        named = [
-            one for one in items if isinstance(one, exp.Alias) and one.alias.lower() == node.name.lower()
-        ]
+        fold = scope.rows.fold
+        named = [one for one in items if isinstance(one, exp.Alias) and fold(one.alias) == fold(node.name)]
         return named[0].this if named else node
     return node
 
@@ -201,8 +200,7 @@ def _key(one: Group, scope: Scope) -> ColumnLike:
         return F.expr(f"{quoted(one.repeated)} AS {quoted(one.name)}")
     if one.visible is not None and one.visible.column == one.name:
         return one.name
-    node = cast(one.node, "STRING") if isinstance(one.node, exp.Null) else one.node
-    text = replace(scope, clause="GROUP BY").sql(node)
+    text = replace(scope, clause="GROUP BY").sql(with_type(one.node))
     return F.expr(f"{text} AS {quoted(one.name)}")
 
 

@@ -16,11 +16,11 @@ from pyspark.sql import types as T
 from sqlglot import exp
 
 from tablestream.connectors.sink import quoted
-from tablestream.spark.analysis import unlogged
+from tablestream.spark.analysis import folding, unlogged
 from tablestream.spark.columns import sql_type
 from tablestream.spark.types import nullable
 from tablestream.sql.context import Context, Result
-from tablestream.sql.handles import Handle, empty_rows, with_key_names, with_values
+from tablestream.sql.handles import Handle, empty_rows, session_of, with_key_names, with_values
 from tablestream.sql.parse import beginning
 from tablestream.sql.rows import Rows, unique
 from tablestream.sql.scope import Scope
@@ -70,6 +70,13 @@ def shown_items(items: Sequence[Item], context: Context) -> list[Item]:
 
 def _item(node: exp.Expr, scope: Scope) -> Item:
     expression = node.unalias()
+    if isinstance(node, exp.Aliases):
+        raise scope.context.refuse(
+            node,
+            "SELECT",
+            "Of what makes several rows or columns, only explode, posexplode and inline are maintained.",
+            "Write inline(array(struct(...), ...)).",
+        )
     if isinstance(node, exp.Alias):
         name = node.alias
     elif isinstance(expression, exp.Column):
@@ -183,8 +190,9 @@ def _computed(table: Handle, keys: Sequence[str], values: Sequence[tuple[Item, s
 
 def _with_values(table: Handle, keys: Sequence[str], values: Sequence[tuple[Item, str]]) -> Handle:
     """The table with other values. A name that its key has before it is renamed is lent another one."""
-    old = {one.lower() for one in table.key_columns} - {one.lower() for one in keys}
-    lent = {item.name: f"{item.name} of the query" for item, _ in values if item.name.lower() in old}
+    fold = folding(session_of(table))
+    old = set(map(fold, table.key_columns)) - set(map(fold, keys))
+    lent = {item.name: f"{item.name} of the query" for item, _ in values if fold(item.name) in old}
     columns = [
         item.column
         if item.column == item.name and item.name not in lent

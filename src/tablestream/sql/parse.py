@@ -120,7 +120,19 @@ def trees(tokens: Sequence[Token], text: str) -> list[exp.Expr]:
 
 
 def _in_few_words(tree: exp.Expr) -> exp.Expr:
-    """A tree with ``LIMIT`` for ``FETCH``, ``IN`` for ``= ANY``, and ``NOT (a >= ANY ...)`` for ``a < ALL (...)``."""
+    """A tree with fewer kinds of parts.
+
+    It has ``LIMIT`` for ``FETCH``, ``IN`` for ``= ANY``, ``NOT (a >= ANY ...)`` for ``a < ALL (...)``, and
+    ``SELECT * FROM VALUES ...`` for ``VALUES`` that are no part of ``FROM``.
+    """
+    for values in [*tree.find_all(exp.Values)]:
+        around = values.parent
+        within = around.parent if isinstance(around, exp.Subquery) else around
+        if not isinstance(within, exp.From | exp.Join | exp.Lateral | exp.In):
+            made = placed(exp.select("*"), span(values))
+            tree = made if around is None else tree
+            values.replace(made)
+            made.set("from_", exp.From(this=values))
     for fetch in [*tree.find_all(exp.Fetch)]:
         count, options = fetch.args.get("count"), fetch.args.get("limit_options")
         limit = exp.Limit(expression=count or exp.Literal.number(1), limit_options=options)
@@ -207,6 +219,11 @@ def cast(node: exp.Expr, kind: str) -> exp.Cast:
     return exp.Cast(this=node.copy(), to=exp.Var(this=kind))
 
 
+def with_type(node: exp.Expr) -> exp.Expr:
+    """Return a value; ``NULL`` as a text, because no column has no type."""
+    return cast(node, "STRING") if isinstance(node, exp.Null) else node
+
+
 def beginning(node: exp.Expr) -> int:
     """Return where an expression begins: the first place that is known of it or its parts."""
     return min((begin for begin, _ in _spans(node)), default=0)
@@ -258,11 +275,19 @@ def _replacements(
             if not _replacements(child, replaced, parts):
                 return False
             continue
-        found = span(child)
+        found = span(child) or _between(child)
         if found is None:
             return False
         parts.append((*found, new))
     return True
+
+
+def _between(node: exp.Expr) -> tuple[int, int] | None:
+    """Where the text of ``a + b`` in ``a + b + c`` is: the parser notes where the whole of them is."""
+    if not isinstance(node, exp.Binary):
+        return None
+    left, right = span(node.left) or _between(node.left), span(node.right)
+    return None if left is None or right is None else (left[0], right[1])
 
 
 def _on_one_line(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
@@ -13,7 +13,7 @@ from tablestream.connectors.sink import quoted
 from tablestream.spark.analysis import unlogged
 from tablestream.sql.context import Context
 from tablestream.sql.handles import empty_rows
-from tablestream.sql.parse import UnknownPlaceError, beginning, cast, is_subquery, span, spliced
+from tablestream.sql.parse import UnknownPlaceError, beginning, cast, is_subquery, span, spliced, with_type
 from tablestream.sql.rows import AmbiguousError, Rows, Visible, fields_of, text_of
 
 #: The value of what was refused, so that what uses it gives no further reasons.
@@ -58,8 +58,11 @@ class Scope:
 
     def sql(self, node: exp.Expr) -> str:
         """Return an expression as Spark's SQL."""
+        return self._spliced(node, self._replaced)
+
+    def _spliced(self, node: exp.Expr, replaced: Callable[[exp.Expr], str | None]) -> str:
         try:
-            return spliced(node, self.context.text, self._replaced)
+            return spliced(node, self.context.text, replaced)
         except UnknownPlaceError as error:
             raise self.context.refuse(
                 node,
@@ -81,7 +84,7 @@ class Scope:
 
     def plain(self, node: exp.Expr) -> str:
         """The name of the column that an expression is, or its SQL: what methods of tables take."""
-        return self.name(node) or self.sql(cast(node, "STRING") if isinstance(node, exp.Null) else node)
+        return self.name(node) or self.sql(with_type(node))
 
     def name(self, node: exp.Expr) -> str | None:
         """The name of the table's column that an expression is, if it is nothing else."""
@@ -232,7 +235,7 @@ class Scope:
                 else None
             )
 
-        text = spliced(node, self.context.text, bare)
+        text = self._spliced(node, bare)
         try:
             with unlogged():
                 return str(renamed.selectExpr(text).columns[0])

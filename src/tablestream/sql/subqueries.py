@@ -7,7 +7,7 @@ subquery                  becomes
 ``x IN (...)``            the same, with its column compared with `x`
 ``x NOT IN (...)``        the same; and null where `x` or a value of the subquery is null, as in SQL
 ``x < ANY (...)``         compared with the greatest value; ``ALL`` is ``NOT (x >= ANY (...))``
-an aggregate as a value   grouped by the same columns; joined: the value, 0 for a count without rows
+aggregates                grouped by the same columns; joined: the value, 0 for a count without rows
 a row as a value          joined by its whole key, or as the first one of ``ORDER BY ... LIMIT 1``
 ========================  ==================================================================================
 
@@ -45,10 +45,10 @@ from tablestream.sql.matches import (
 from tablestream.sql.named import with_names
 from tablestream.sql.order import first_rows, is_special, limit_of, ordering, takes_first
 from tablestream.sql.output import Item
-from tablestream.sql.parse import beginning, is_bare, is_subquery, more_parts, not_false
+from tablestream.sql.parse import beginning, is_bare, is_subquery, more_parts, not_false, spliced
 from tablestream.sql.refusals import PartRefusedError
 from tablestream.sql.rows import Rows, unique
-from tablestream.sql.scope import REFUSED, Scope
+from tablestream.sql.scope import REFUSED, Scope, own_columns
 
 #: Comparisons with ANY, each with its sign and the values of a subquery of which one must fulfil it if any does.
 _COMPARED: dict[type[exp.Expr], tuple[str, tuple[str, ...]]] = {
@@ -125,8 +125,12 @@ def where(rows: Rows, node: exp.Expr, clause: str, scope: Scope, context: Contex
 def _joined(node: exp.Expr, whole: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Rows:
     """Join a subquery, and let the scope know its value."""
     if isinstance(node, exp.Exists):
-        found = _related(_some_row(_select_of(node.this, context)), scope, context)
-        rows, text = mark(for_each(found, rows, scope, context), rows, scope)
+        query = _some_row(_select_of(node.this, context))
+        one_group = _one_group(query, None, rows, scope, context)
+        if one_group is not None:
+            rows, text, _ = one_group
+        else:
+            rows, text = mark(for_each(_related(query, scope, context), rows, scope, context), rows, scope)
     elif isinstance(node, exp.In):
         rows, text = _in(node, whole, rows, scope, context)
     elif isinstance(node, exp.Binary):
@@ -146,13 +150,22 @@ def _select_of(node: exp.Expr, context: Context) -> exp.Query:
 
 
 def _some_row(query: exp.Query) -> exp.Query:
-    """A subquery of EXISTS without ORDER BY and LIMIT, which make no difference if a row is wanted."""
+    """A subquery of EXISTS without ORDER BY, LIMIT and groups, which make no difference if a row is wanted."""
     limit = query.args.get("limit")
     if query.args.get("offset") or (limit is not None and limit.expression.name in {"", "0"}):
         return query
     query = query.copy()
     for part in ("order", "limit", "distinct"):
         query.set(part, None)
+    group = query.args.get("group")
+    is_more = any(map(query.args.get, ("having", "qualify")))
+    if group is not None and not is_more and not more_parts(group, ("expressions",)):
+        if not all(
+            isinstance(one, exp.Column) for one in group.expressions
+        ):  # a set of no columns has a group
+            return query
+        query.set("group", None)
+        query.set("expressions", [exp.Literal.number(1)])
     return query
 
 
@@ -191,8 +204,13 @@ def _is_simple(select: exp.Select) -> bool:
 def _in(node: exp.In, whole: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple[Rows, str]:
     """Join whether a value is among those of a subquery."""
     query = _select_of(node.args["query"], context)
-    found = _related(query, scope, context)
     values = node.this.expressions if isinstance(node.this, exp.Tuple) else [node.this]
+    is_one = len(values) == len(query.selects) == 1
+    one_group = _one_group(query, query.selects[0], rows, scope, context) if is_one else None
+    if one_group is not None:
+        rows, there, text = one_group
+        return rows, f"(CASE WHEN {there} THEN ({scope.sql(values[0])}) = {text} ELSE false END)"
+    found = _related(query, scope, context)
     items = _items(query, found, context)
     if len(items) != len(values):
         raise context.refuse(node, scope.clause, f"IN compares {len(values)} with {len(items)} columns.", "")
@@ -312,9 +330,10 @@ def _scalar(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple
         raise context.refuse(node, scope.clause, "A subquery as a value needs one column.", "")
     if _is_constant(query):
         return rows, scope.sql(query.selects[0].unalias())
-    is_aggregate = isinstance(query, exp.Select) and query.args.get("group") is None and is_grouped(query)
-    if is_aggregate and not any(query.args.get(one) for one in ("having", "limit", "offset", "qualify")):
-        return _aggregate(query, rows, scope, context)  # type: ignore[arg-type]
+    one_group = _one_group(query, query.selects[0], rows, scope, context)
+    if one_group is not None:
+        rows, there, text = one_group
+        return rows, text if there == "(true)" else f"(CASE WHEN {there} THEN {text} END)"
     limit = limit_of(query)
     if isinstance(query, exp.Select) and limit is not None and query.args.get("order") is not None:
         first = query.copy()
@@ -338,9 +357,28 @@ def _scalar(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple
             "This subquery may have several rows.",
             "Aggregate it, as in (SELECT max(x) ...), or compare its whole key with the query around it.",
         )
-    value = found.scope.sql(item)
-    rows, names = looked_up(rows, found.rows.table, scope.sqls(keyed or []), {"value": value})
-    return rows, quoted(names["value"])
+    return _of_a_row(item, keyed or [], found, rows, scope, context)
+
+
+def _of_a_row(
+    item: exp.Expr, key: Sequence[exp.Expr], found: Related, rows: Rows, scope: Scope, context: Context
+) -> tuple[Rows, str]:
+    """Join the one row of a subquery, and compute a value of it, which may have columns of the query around it."""
+    table, outer = found.rows.table, scope.sqls(key)
+    if found.scope.can_tell([item]):
+        rows, names = looked_up(rows, table, outer, {"value": found.scope.sql(item)})
+        return rows, quoted(names["value"])
+    inner = dict.fromkeys(found.scope.sql(one) for one in own_columns(item) if found.scope.tells(one))
+    numbered = {text: f"value_{number}" for number, text in enumerate(inner, 1)}
+    values = {number: text for text, number in numbered.items()}
+    rows, names = looked_up(rows, table, outer, {"found": None, **values})
+
+    def both(one: exp.Expr) -> str | None:
+        if not isinstance(one, exp.Column):
+            return None
+        return quoted(names[numbered[found.scope.sql(one)]]) if found.scope.tells(one) else scope.sql(one)
+
+    return rows, f"(CASE WHEN {quoted(names['found'])} THEN {spliced(item, context.text, both)} END)"
 
 
 def _is_constant(query: exp.Expr) -> bool:
@@ -350,14 +388,36 @@ def _is_constant(query: exp.Expr) -> bool:
     return _is_simple(query) and next(subqueries_in(query.selects[0]), None) is None
 
 
-def _aggregate(query: exp.Select, rows: Rows, scope: Scope, context: Context) -> tuple[Rows, str]:
-    """Join the aggregates of a subquery, and compute its value of them."""
-    item = query.selects[0].unalias()
-    found = for_each(_read(query, scope, context), rows, scope, context)
+def _one_group(
+    query: exp.Expr, item: exp.Expr | None, rows: Rows, scope: Scope, context: Context
+) -> tuple[Rows, str, str] | None:
+    """Join the groups of a subquery that has at most one for each row around it.
+
+    Returns
+    -------
+    tuple of Rows, str and str, or None
+        The rows, whether there is a group, and the value of a column of it; None: the subquery is none of these.
+    """
+    is_more = any(query.args.get(one) for one in ("limit", "offset", "qualify"))
+    if not isinstance(query, exp.Select) or is_more or not is_grouped(query):
+        return None
+    group, having = query.args.get("group"), query.args.get("having")
+    if (having is not None and having.find(exp.Query)) or (
+        group is not None and more_parts(group, ("expressions",))
+    ):
+        return None
+    found = _read(query, scope, context)
+    by = {found.scope.same(mine) for _, mine in found.pairs}
+    if group is not None and (not by or any(found.scope.same(one) not in by for one in group.expressions)):
+        return None
+    found = for_each(found, rows, scope, context)
     groups = [Group(f"by_{n}", mine, None) for n, (_, mine) in enumerate(found.pairs, 1)]
-    made = grouped(found.rows, groups, [item], found.scope, context)
+    value, condition = item and item.unalias(), having and having.this
+    count = exp.Count(this=exp.Star()) if group is not None else None
+    nodes = [one for one in (value, condition, count) if one is not None]
+    made = grouped(found.rows, groups, nodes, found.scope, context)
     table = made.rows.table
-    values = {one: quoted(one) for one in table.columns if one not in table.key_columns}
+    values = {one: quoted(one) for one in table.columns if group is not None or one not in table.key_columns}
     outer = scope.sqls(theirs for theirs, _ in found.pairs)
     rows, names = looked_up(rows, table, outer, values)
     shown = {
@@ -365,7 +425,13 @@ def _aggregate(query: exp.Select, rows: Rows, scope: Scope, context: Context) ->
         for old, new in names.items()
     }
     texts = {same: shown.get(text, text) for same, text in made.scope.made.items()}
-    return rows, f"({replace(made.scope, made=texts).sql(item)})"
+    inner = replace(made.scope, made=texts)
+    text = f"({inner.sql(value)})" if value is not None else ""
+    inner.aliases = {rows.fold(item.alias): text} if isinstance(item, exp.Alias) else {}
+    inner.clause = "HAVING"
+    there = [f"{inner.sql(count)} > 0"] if count is not None else []
+    there += [f"coalesce({inner.sql(condition)}, false)"] if condition is not None else []
+    return rows, f"({' AND '.join(there) or 'true'})", text
 
 
 def _first(
@@ -392,7 +458,10 @@ def _matched(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Rows
     exists = (node.this if is_negated else node).unnest()
     if not isinstance(exists, exp.Exists) or not is_subquery(exists):
         return None
-    found = _related(_some_row(_select_of(exists.this, context)), scope, context)
+    query = _some_row(_select_of(exists.this, context))
+    if not isinstance(query, exp.Select) or not _is_simple(query):
+        return None
+    found = _read(query, scope, context)
     if not found.others:
         return None
     return matching(rows, found, scope, context, "left_anti" if is_negated else "left_semi")

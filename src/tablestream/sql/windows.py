@@ -20,7 +20,7 @@ from tablestream.sql.context import Context
 from tablestream.sql.from_ import ranking_bounds
 from tablestream.sql.order import first_rows, ordering
 from tablestream.sql.output import Item
-from tablestream.sql.parse import beginning
+from tablestream.sql.parse import beginning, with_type
 from tablestream.sql.refusals import PartRefusedError
 from tablestream.sql.rows import Rows, unique
 from tablestream.sql.scope import REFUSED, Scope, conjuncts
@@ -110,14 +110,15 @@ def _bound(
     ((same, window),) = windows.items()
     if not isinstance(window.this, exp.RowNumber) or window.args.get("order") is None:
         return None
-    names = [one.name.lower() for one in items if scope.same(one.node) == same]
-    found = {name.lower(): count for name, count in context.bounds.items()}
+    fold = scope.rows.fold
+    names = [fold(one.name) for one in items if scope.same(one.node) == same]
+    found = {fold(name): count for name, count in context.bounds.items()}
     for one in conjuncts(qualify.this if qualify is not None else None):
         shown = one.copy()
         for inside in shown.find_all(exp.Window):
             if scope.same(inside) == same:
                 inside.replace(exp.column("rank of the query"))
-        found |= ranking_bounds([shown], "")
+        found |= {fold(name): count for name, count in ranking_bounds([shown], "").items()}
     bounds = [found[name] for name in ("rank of the query", *names) if name in found]
     return min(bounds) if bounds and min(bounds) > 0 else None
 
@@ -144,7 +145,7 @@ def _numbered(
 def _partition(window: exp.Window, scope: Scope) -> list[Any]:
     """The columns of a partition, as `group_by` takes them."""
     return [
-        scope.name(one) or F.expr(f"{scope.sql(one)} AS {quoted(f'partition_{number}')}")
+        scope.name(one) or F.expr(f"{scope.sql(with_type(one))} AS {quoted(f'partition_{number}')}")
         for number, one in enumerate(window.args.get("partition_by") or [], 1)
     ]
 
