@@ -140,7 +140,7 @@ class Bench:
             number, row = _read(self.operator, line.removeprefix("+").strip())
             inputs[number].append({**row, "_seq": seq, "_step": step})
         frames = [
-            pl.DataFrame(rows, schema={**schema, "_seq": pl.Int64, "_step": pl.Int64})
+            pl.DataFrame(rows, schema={**schema, "_seq": pl.Int64, "_step": pl.Int64}, strict=False)
             for rows, schema in zip(inputs, self.operator.inputs, strict=True)
         ]
         state = ShardState(self._store, NoCache(), numbered_traces(self.operator.traces), "f00d")
@@ -223,7 +223,7 @@ def _shown(operator: Operator, output: int, row: Row) -> str:
     if not row["_live"]:
         assert not any(values), "a tombstone has no values"
     key = [row["_k0"], *([row["_f0"]] if "_f0" in row else [])]
-    key_text = ",".join("~" if part is None else part for part in key)
+    key_text = ",".join("~" if part is None else str(part) for part in key)
     if row.get(ROW_TS) not in {None, row["_ts"]}:
         time += f"/{row[ROW_TS]}"
     return f"{key_text}={value}{time}"

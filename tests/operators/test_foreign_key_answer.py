@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import polars as pl
 import pytest
 
 from tablestream.operators.reasons import STALE
@@ -62,6 +65,17 @@ def test_a_right_change_answers_in_the_order_of_the_left_keys() -> None:
     assert results(answer(), f"{lines}\nf=X@2") == [
         f"{key}=(a,X)@2" for key in ("l1", "l10", "l2", "l\uff5e", "l\U0001f600")
     ]
+
+
+def test_answers_are_in_the_order_of_left_keys_that_are_integers() -> None:
+    operator = replace(answer(keep_left=True), keys=pl.Schema({"_k0": pl.Int64()}))
+    bench = Bench(operator)
+    bench.run("f ANSWER_ALWAYS 10=a@1 new\ng ANSWER_ALWAYS 7=b@1 new\nf ANSWER_ALWAYS -3=c@1 new")
+    moved = (
+        "f ANSWER_ALWAYS 2=d@2 new\nf UNSUBSCRIBE -3=~@2\nf ANSWER_ALWAYS -20=e@2 new\nf ANSWER_ALWAYS 2=h@2"
+    )
+    found = bench.run(f"{moved}\ng=Y@3\nf=X@4")
+    assert found[-4:] == ["7=(b,Y)@3", "-20=(e,X)@4", "2=(h,X)@4", "10=(a,X)@4"]
 
 
 # Steps.

@@ -23,6 +23,9 @@ _VERSION = "4.1.0"
 CODECS = {"none": "none", "uncompressed": "none", "snappy": "snappy", "gzip": "gzip", "zstd": "zstd"}
 #: The rows of a row group. They are gathered: a micro-batch comes as hundreds of small parts.
 _ROWS = 200_000
+#: A column whose different values take more is written without a dictionary. With the default, a megabyte, values that
+#: hardly repeat fill a dictionary in vain: they take twice the time, and more bytes.
+_DICTIONARY_BYTES = 512 << 10
 
 #: Columns that grow from row to row, or nearly: their differences take a quarter of the bytes of their values.
 _GROWING = {TIMESTAMP, f"{ORDER}.time", f"{ORDER}.position"}
@@ -93,6 +96,7 @@ class ParquetFile:
                 store_schema=False,
                 store_decimal_as_integer=True,
                 metadata_collector=self._metadata,
+                dictionary_pagesize_limit=_DICTIONARY_BYTES,
                 **_encodings(self.schema),
             )
         rows = pa.concat_tables(self._held) if self._held else self.schema.empty_table()

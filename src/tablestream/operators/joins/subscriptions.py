@@ -13,7 +13,7 @@ from tablestream.operators.events import bools, ints, pick
 from tablestream.operators.joins.foreign_key_subscribe import CHANGED, KIND, Ask
 from tablestream.operators.joins.merged_order import OPEN, MergedOrder
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, STEP, number_keys
-from tablestream.state.positions import Bools, Ints
+from tablestream.state.positions import Bools, Ints, stable_order
 
 #: About so many subscriptions are in memory with their intervals.
 PART_ROWS = 500_000
@@ -77,7 +77,7 @@ class Subscriptions:
             ]
         )
         every = pl.concat([old, new], rechunk=False)
-        order = every.select(pl.arg_sort_by("_kid", *keys, "_at")).to_series()
+        order = _order(every, keys)
         bounds = pairwise(_bounds(ints(every["_at"]), order))
         # Not a generator function: it would hold all of the above, while this holds what it needs.
         return (cls._between(every[order[begin:end]], keys, left, stored_rows) for begin, end in bounds)
@@ -106,6 +106,15 @@ class Subscriptions:
             end_answers=pick(kind != Ask.ANSWER_IF_FOUND, message, np.False_)[keep],
             end_changed=pick(changed, message, np.False_)[keep],
         )
+
+
+def _order(every: pl.DataFrame, keys: Sequence[str]) -> pl.Series:
+    """Sort subscriptions, which come in the order of their places, by right key, then left key, then place."""
+    key = every[keys[0]]
+    if len(keys) > 1 or not key.dtype.is_signed_integer() or key.has_nulls():
+        return every.select(pl.arg_sort_by("_kid", *keys, "_at")).to_series()
+    order = stable_order(ints(key))  # in a third of the time
+    return pl.Series(order[stable_order(ints(every["_kid"])[order])])
 
 
 def _bounds(at: Ints, order: pl.Series) -> list[int]:
