@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tablestream.planner.catalogue import decode
 from tablestream.state.sealed import unseal
+from tests.plans.comparing import by_step_and_key, sources_of
+from tests.plans.evolving import evolves, kept_rows
 from tests.simulation.plans import CASES, CLASSES
 from tests.state.golden_states import FOLDER, read
 from tests.state.tables import faults
@@ -16,6 +19,7 @@ from tests.state.tables import faults
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.plans.engine import Engine
     from tests.state.golden_states import GoldenState
 
 FILES = sorted(FOLDER.glob("*.jsonl.gz"))
@@ -47,6 +51,37 @@ def test_a_query_goes_on_from_a_stored_state(state: GoldenState) -> None:
     whole, restored = state.engine(), state.restored()
     state.run(whole, state.first_half)
     assert state.run(restored, state.second_half) == state.run(whole, state.second_half)
+
+
+def can_evolve(state: GoldenState) -> bool:
+    """Whether the rows of its sources, which it has whole, say all that the plan remembers."""
+    case, plan = CASES[state.plan], state.engine().plan
+    nodes = [output.node for output in case.outputs()]
+    whole = {one.name for one in plan.whole} >= {one.name for one in sources_of(nodes)}
+    return evolves(nodes) and whole and not state.compat and case.align is None
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_a_query_evolves_from_a_stored_state(file: Path) -> None:
+    """After an upgrade: with more shards, it emits what a query emits that has run from the start, but for times."""
+    states = [state for state in read(file) if can_evolve(state)]
+    assert len(states) > 3
+    for state in states:
+        whole, restored = state.engine(), state.restored()
+        state.run(whole, state.first_half)
+        evolved = replace(state.engine(), shards=3, position=restored.position)
+        rows = kept_rows(restored, sources_of([one.node for one in evolved.outputs]))
+        evolved.steps([], bootstrap=rows)
+        assert told(state, evolved) == told(state, whole), state.plan
+
+
+def told(state: GoldenState, engine: Engine) -> list[Any]:
+    """What is emitted of the second half."""
+    return [
+        [(one.number, one.change.key, one.change.value) for one in by_step_and_key(steps)]
+        for outputs in state.run(engine, state.second_half)
+        for steps in outputs
+    ]
 
 
 def test_every_stored_state_is_whole() -> None:
