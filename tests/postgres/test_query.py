@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import tablestream as ts
-from tablestream.errors import TargetError
+from tablestream.errors import PlanError, TargetError
 from tests.faults.victim import ORDERS, write_logs
 from tests.spark.change_logs import START, ChangeLog, run
 from tests.spark.test_restarts import forget_last_commit
@@ -120,3 +120,22 @@ def test_alone_every_change_and_images_before_it_do_as_well(
     assert SECRET not in "".join(capsys.readouterr())
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
     assert not [file for file in files if SECRET.encode() in file.read_bytes()]
+
+
+def test_a_table_gets_the_columns_that_a_changed_output_has(
+    spark: SparkSession, tmp_path: Path, database: Database
+) -> None:
+    def output(**more: Any) -> OutputRequest:
+        log = ChangeLog(tmp_path / "orders", ORDERS).read(spark)
+        orders = ts.table(log, "id", except_columns=["deleted", "ts"], name="orders")
+        sums = orders.group_by("customer").agg(n=ts.functions.count(), **more)
+        return sums.to(ts.to_postgres("sums", database.conninfo, create=True))
+
+    write_logs(tmp_path, MICRO_BATCHES)
+    run(output(), checkpoint=tmp_path / "checkpoint", evolvable=True)
+    counted = database.rows("SELECT customer, n FROM sums")
+    wider = output(amount=ts.functions.sum("amount"))
+    with pytest.raises(PlanError, match="has no column 'amount'"):
+        run(wider, checkpoint=tmp_path / "another")
+    ts.evolve(wider, checkpoint=tmp_path / "checkpoint")
+    assert database.rows("SELECT customer, n FROM sums WHERE amount > 0") == counted

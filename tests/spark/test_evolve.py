@@ -6,6 +6,7 @@ import os
 import shutil
 from collections import Counter
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from pyspark.sql import functions as F
 
 import tablestream as ts
 from tablestream import functions as tf
-from tablestream.errors import ArgumentError, PlanChangedError, StateError, TargetError
+from tablestream.errors import ArgumentError, PlanChangedError, PlanError, StateError, TargetError
 from tablestream.planner.evolution import Facts, SourceFacts
 from tablestream.spark import evolve as evolving
 from tablestream.spark.stored_plan import store_facts, stored_facts
@@ -193,6 +194,36 @@ def interrupted(query: StreamingQuery) -> Any:
 
     vars(query)["awaitTermination"] = wait
     return query
+
+
+@pytest.mark.parametrize("writer", ["delta-rs", "spark"])
+def test_a_maintained_table_gets_the_columns_that_a_changed_output_has(
+    spark: SparkSession, tmp_path: Path, writer: Any
+) -> None:
+    shop = Shop(spark, tmp_path)
+    order, sink = shop.order, ts.to_delta(tmp_path / "groups", writer=writer)
+
+    def groups(**columns: Any) -> OutputRequest:
+        return shop.table("orders").group_by("c").agg(**columns, name="groups").to(sink)
+
+    shop.logs["orders"].add([order(1, 0, 5), order(2, 0, 7), order(3, None, 9)])
+    shop.run([groups(n=tf.count())], evolvable=True)
+    # A name that differs from the table's by case is one for Delta: nothing is added, and the old plan goes on.
+    with pytest.raises(PlanError, match="has no column 'N'"):
+        ts.evolve(groups(N=tf.count()), checkpoint=shop.checkpoint)
+    shop.run([groups(n=tf.count())])
+
+    def wide() -> OutputRequest:
+        sums = shop.table("orders").group_by("c").agg(n=tf.count(), largest=tf.max("amount"))
+        day = F.expr("timestamp'2024-01-02 03:04:05'")
+        return sums.with_columns(both=F.struct("n", "largest"), day=day).to(sink, name="groups")
+
+    ts.evolve(wide(), checkpoint=shop.checkpoint)
+    shop.logs["orders"].add([order(4, 0, 8), order(3, None, 9, gone=True)])
+    shop.run([wide()])
+    rows = spark.read.format("delta").load(str(tmp_path / "groups")).collect()
+    assert [(row.c, row.n, row.largest, tuple(row.both)) for row in rows] == [(0, 3, 8, (3, 8))]
+    assert rows[0].day == datetime(2024, 1, 2, 3, 4, 5)
 
 
 def self_refused(shop: Shop) -> None:

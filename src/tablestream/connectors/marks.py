@@ -161,6 +161,11 @@ class MarkingSink(KeyedSink):
         return self.on_mismatch == "rebuild" or (evolves and self.on_mismatch == "refuse")
 
     @property
+    def widens(self) -> bool:
+        """Whether a target gets the value columns that it lacks: it is brought over as the query evolves."""
+        return self.moment is not None and self.moment.evolves == "brought over"
+
+    @property
     def tells_anew(self) -> bool:
         """Whether a log gets all rows, and deletes of keys that are gone."""
         return self.moment is not None and self.moment.evolves == "told anew"

@@ -171,8 +171,9 @@ def evolve(
     """Let a query that has ended go on with another plan, from the rows that its state keeps.
 
     Outputs with the same meaning and target get later changes only. A new output gets its whole table. A maintained
-    table whose output has changed is brought to the new table in one transaction; a log of files or a topic gets all
-    rows, and deletes of keys that are gone. Afterwards `start` the new plan with the same checkpoint.
+    table whose output has changed gets the columns that it lacks, and is then brought to the new table in one
+    transaction. A log of files or a topic gets all rows, and deletes of keys that are gone. Afterwards `start` the new
+    plan with the same checkpoint.
 
     Parameters
     ----------
@@ -409,17 +410,12 @@ class _Change:
         outputs = [one for one in self.evolution.parts if one.part == "output" and one.fate != "removed"]
         fate_of = {one.name: one.fate for one in outputs}
         writing = [n for n, one in enumerate(self.requests) if fate_of[one.name] != "silent"]
-        for number in writing:
-            check_sink(self.requests[number])
-        written = [replace(self.requests[n], sink=shaped(self.requests[n])) for n in writing]
-        check_identities(one.sink for one in written)
         old = self.last
         moment = Moment(place.first, old.query_id, place.name, old.proof, frozenset(place.earlier))
-        evolving = {one.name: replace(moment, evolves=_evolves(fate_of[one.name])) for one in written}
-        sinks = {
-            one.name: one.sink.at(evolving[one.name]) if isinstance(one.sink, PlacedSink) else one.sink
-            for one in written
-        }
+        written = {self.requests[n].name: self.requests[n] for n in writing}
+        evolving = {name: replace(moment, evolves=_evolves(fate_of[name])) for name in written}
+        sinks = {name: _fitting(one, evolving[name]) for name, one in written.items()}
+        check_identities(sinks.values())
         step = replace(plan, endings=tuple(plan.endings[number] for number in writing))
         staged = replace(Staged.of(spark, step, sinks), first=place.first)
         frame = query_frame(
@@ -554,6 +550,13 @@ def _check_reached(spark: SparkSession, checkpoint: str) -> None:
             " evolve on the server.",
             where=user_line(),
         )
+
+
+def _fitting(one: OutputRequest, moment: Moment) -> Sink:
+    """The sink of an output at its moment, whose target fits; raises if it does not."""
+    placed = replace(one, sink=one.sink.at(moment)) if isinstance(one.sink, PlacedSink) else one
+    check_sink(placed)
+    return shaped(placed)
 
 
 def _is_maintained(sink: Sink) -> bool:

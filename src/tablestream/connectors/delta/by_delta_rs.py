@@ -159,6 +159,13 @@ class RsTable:
     def mark(self, columns: T.StructType, said: DeltaMark) -> None:
         self._write(_arrow_schema(self.columns or columns).empty_table(), said)
 
+    def add_columns(self, columns: T.StructType) -> None:
+        from deltalake import Schema
+
+        assert self._table is not None  # noqa: S101 - the caller has looked
+        if columns.names:
+            self._table.alter.add_columns(Schema.from_arrow(_arrow_schema(columns)).fields)
+
     def merge(self, changes: DataFrame, key_columns: Sequence[str], said: DeltaMark) -> None:
         with self._source(changes, said.query, key_columns) as source:
             self._merge(source, changes.columns, key_columns, said)

@@ -120,6 +120,14 @@ class SparkTable:
         empty = self.spark.createDataFrame([], columns) if self._table is None else self._table.limit(0)
         self.append(empty, said)
 
+    def add_columns(self, columns: StructType) -> None:
+        """Add columns that can be null, as a commit of its own without a mark; none if there are none."""
+        if columns.names:
+            place = quoted(full_path(self.spark, self.path) or self.path)
+            added = ", ".join(f"{quoted(one.name)} {one.dataType.simpleString()}" for one in columns)
+            self.spark.sql(f"ALTER TABLE delta.{place} ADD COLUMNS ({added})")
+            self._table = _read(self.spark, self.path)
+
     def merge(self, changes: DataFrame, key_columns: Sequence[str], said: DeltaMark) -> None:
         """Bring the table to the state after the last changes of keys. A mark that is whole deletes all other rows."""
         assert self._table is not None  # noqa: S101 - the caller has looked

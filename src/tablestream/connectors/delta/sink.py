@@ -22,7 +22,7 @@ from tablestream.connectors.delta.by_spark import SETTINGS, SparkTable, lacking,
 from tablestream.connectors.delta.marks import DeltaMark, has_mark, last_mark, new_app_id, usual_app_id
 from tablestream.connectors.delta.names import why_refused
 from tablestream.connectors.delta.staged import LogStage, TableStage
-from tablestream.connectors.delta.types import misfits
+from tablestream.connectors.delta.types import lacked, misfits
 from tablestream.connectors.marks import Found, MarkingSink, OnMismatch, Verdict, judged, no_rebuild
 from tablestream.connectors.place import Place
 from tablestream.connectors.shipping import has_context
@@ -271,6 +271,8 @@ class DeltaSink(MarkingSink):
             table.append(rows.drop(*CHANGE_COLUMNS), said)
             return
         self._check_columns(spark, table.columns, changes.schema)
+        if self.widens:
+            table.add_columns(lacked(self._kept(changes.schema), table.columns))
         if not said.whole and changes.isEmpty():
             table.mark(changes.schema, said)
             return
@@ -290,11 +292,13 @@ class DeltaSink(MarkingSink):
     ) -> None:
         """Refuse a table that lacks a column of the output, or one whose column does not hold all values.
 
-        A query that has evolved may have more hops in ``_order``: its log gets these fields.
+        A table that is brought over gets the columns that it lacks, but for keys. Delta takes names that differ in case
+        for one name. A query that has evolved may have more hops in ``_order``: its log gets these fields.
         """
         columns = StructType([one for one in output.fields if of_log or one.name not in CHANGE_COLUMNS])
-        missing = [name for name in columns.names if name not in table.names]
-        if missing:
+        missing = lacked(columns, table).names
+        known = {name.lower() for name in (*table.names, *self.key_columns)}
+        if missing and not (self.widens and known.isdisjoint(map(str.lower, missing))):
             added = ", ".join(f"{quoted(name)} {output[name].dataType.simpleString()}" for name in missing)
             raise PlanError(
                 f"The Delta table at {seen_by_spark(spark, self.path)} has no column"

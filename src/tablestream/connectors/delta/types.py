@@ -31,6 +31,11 @@ DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
 _CHAR = re.compile(r"(?<!var)char\(\d+\)")
 
 
+def lacked(output: T.StructType, table: T.StructType) -> T.StructType:
+    """The columns of an output that a table lacks."""
+    return T.StructType([one for one in output.fields if one.name not in table.names])
+
+
 def misfits(output: T.StructType, table: T.StructType) -> Iterator[Misfit]:
     """Find the columns of a table that do not hold all values of an output's; those that it lacks are passed over."""
     stored = {one.name: one for one in table.fields}

@@ -60,6 +60,7 @@ from tablestream.connectors.postgres.table import (
     missing,
     no_table,
     table_gone,
+    widening,
 )
 from tablestream.connectors.sink import CHANGE_TYPE, LATEST, NUMBER, ORDER, TIMESTAMP, Stage
 from tablestream.connectors.sink import quoted as spark_quoted
@@ -104,7 +105,10 @@ class PostgresSink(MarkingSink):
             checked_column(name)
 
     def shaped(self, key: StructType, value: StructType, *, records: bool) -> Self:
-        """Return the same sink with the statements for its table, which has to fit."""
+        """Return the same sink with the statements for its table, which has to fit.
+
+        A table that is brought over gets the columns that it lacks.
+        """
         if records or not len(key):
             raise ArgumentError(
                 f"{self.target} keeps one row per key, and these records have none.",
@@ -118,6 +122,9 @@ class PostgresSink(MarkingSink):
                     raise PlanError(f"There is no schema {schema!r}.", hint=f"CREATE SCHEMA {quoted(schema)}")
             table, version = look_at(connection, self.table), connection.info.server_version
             known = identity(connection, self.table)
+            if self.widens and table is not None and (statement := widening(wanted, table)):
+                connection.execute(statement)
+                table = look_at(connection, self.table)
             found = (
                 missing(wanted, version, create=self.create)
                 if table is None

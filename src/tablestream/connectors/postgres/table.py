@@ -181,16 +181,26 @@ def table_gone(wanted: Statements) -> PlanError:
 
 def _check_there(wanted: Statements, table: Table, refuse: _Refusal) -> None:
     """Refuse a table that lacks columns of the output, all of them at once."""
-    missing = [one for one in wanted.columns if one.name not in table.columns]
-    if not missing:
-        return
+    missing = _missing(wanted, table)
+    if missing:
+        statement = widening(wanted, table)
+        raise refuse(
+            f"has no column {', '.join(repr(one.name) for one in missing)}",
+            f"Exclude what it lacks with select(...), or: {statement}" if statement else "",
+        )
+
+
+def _missing(wanted: Statements, table: Table) -> list[Column]:
+    return [one for one in wanted.columns if one.name not in table.columns]
+
+
+def widening(wanted: Statements, table: Table) -> str:
+    """The statement that adds the value columns that a table lacks; empty if it lacks none, or a column of the key."""
+    missing = _missing(wanted, table)
+    if not missing or any(one.is_key for one in missing):
+        return ""
     added = ", ".join(f"ADD COLUMN {quoted(one.name)} {one.type}" for one in missing)
-    raise refuse(
-        f"has no column {', '.join(repr(one.name) for one in missing)}",
-        ""
-        if any(one.is_key for one in missing)
-        else f"Exclude what it lacks with select(...), or: {refuse.alter} {added}",
-    )
+    return f"{_Refusal(wanted).alter} {added}"
 
 
 def _fitted(wanted: Column, table: Table, kinds: StructType, refuse: _Refusal) -> Column:
