@@ -50,7 +50,7 @@ _REPLACED: dict[Tuning, list[tuple[object, str, object]]] = {
     Tuning.NEVER_MERGE: [(trace, "runs_to_merge", lambda rows: min(1, len(rows)))],
     Tuning.SMALL_CACHE: [(cache, "_MAPPED_FILES", 1), (cache, "_REMEMBERED_CHECKS", 1)],
     Tuning.SMALL_FAN_OUT: [(foreign_key_answer, "FAN_OUT_ROWS", 1), (subscriptions, "PART_ROWS", 1)],
-    Tuning.SORTS: [(positions, "_FEW", 0)],
+    Tuning.SORTS: [(positions, "_FEW", 1)],
 }
 #: The tunings that do not change which runs and chunks a state has.
 SAME_RUNS = frozenset({Tuning.SMALL_CACHE, Tuning.NO_DISK, Tuning.SMALL_FAN_OUT, Tuning.SORTS})
