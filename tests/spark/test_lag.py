@@ -57,7 +57,9 @@ def test_files_that_are_not_in_the_source_s_log_are_behind(spark: SparkSession, 
         ("files", 0, 0, 0.0), ("files", 0, 0, 0.0),
     ]  # fmt: skip
     assert whole.micro_batch == 1
-    other.add([row(3)], [row(4)])
+    other.add([row(3)])
+    assert "1 file " in said(checkpoint)
+    other.add([row(4)])
     left, right = ts.lag(spark, checkpoint).sources
     assert (left.number, left.sources, left.count) == (0, ("left",), 0)
     assert (right.sources, right.count, right.unit, right.records) == (("right",), 2, "files", None)

@@ -66,7 +66,11 @@ def _name(one: SourceLag) -> str:
 
 
 def _texts(one: SourceLag) -> tuple[str, ...]:
-    behind = "unknown" if one.count is None else f"{one.count:,} {one.unit}"
+    behind = "unknown" if one.count is None else _counted(one.count, one.unit)
     if one.records is not None and one.unit not in ("records", "") and one.count:
-        behind += f", {one.records:,} records"
+        behind += f", {_counted(one.records, 'records')}"
     return _name(one), one.system, behind, "unknown" if one.time_s is None else f"{one.time_s:,.1f} s"
+
+
+def _counted(count: int, units: str) -> str:
+    return f"{count:,} {units.removesuffix('s') if count == 1 else units}"
