@@ -8,7 +8,7 @@ from tablestream.state.positions import stable_order
 _LEAST, _GREATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
-@pytest.mark.parametrize("rows", [0, 1, 999, 1_000, 5_000, 100_001])
+@pytest.mark.parametrize("rows", [0, 1, 999, 1_000, 5_000, 200_001])
 @pytest.mark.parametrize(
     ("low", "high"),
     [(7, 7), (-9, 9), (-40_000, 40_000), (-(1 << 31), 1 << 31), (-(1 << 40), 1 << 40), (_LEAST, _GREATEST)],

@@ -19,7 +19,7 @@ Bools = npt.NDArray[np.bool_]
 
 # Nanoseconds a value: NumPy, Polars, and digits of 16 bits, each sorted by NumPy. 1,000 random hashes: 27, 128 and 30;
 # 20,000: 60, 44 and 22; 300,000: 86, 35 and 41. 20,000 values within 32 bits: 55, 40 and 11.
-_FEW, _MANY = 1_000, 100_000
+_FEW, _MANY = 1_000, 200_000
 #: An odd constant (2**64 over the golden ratio) that spreads one hash before another is added.
 MIX = np.int64(-7046029254386353131)
 
@@ -38,7 +38,7 @@ def stable_order(values: Ints) -> Ints:
         return np.argsort(values, kind="stable")
     low = values.min()
     bits = (int(values.max()) - int(low)).bit_length()
-    if bits > 32 and len(values) > _MANY:
+    if bits > 48 and len(values) > _MANY:
         order = pl.DataFrame({"value": values}).select(pl.arg_sort_by("value", maintain_order=True))
         return order.get_column("value").cast(pl.Int64).to_numpy()
     rest = (values - low).view(np.uint64)  # where the difference overflows, its bits are right
