@@ -355,6 +355,14 @@ NAMES: Queries = {
     ),
     "upper case": "SELECT ID, P.City FROM PEOPLE P WHERE P.AGE > 20",
     "star but": ("SELECT * EXCEPT (age, paid) FROM people", "SELECT * EXCLUDE (age, paid) FROM people"),
+    "star of a struct": (
+        "SELECT s.*, id FROM (SELECT id, named_struct('x', age, 'y', city) AS s FROM people)",
+        "SELECT age AS x, city AS y, id FROM people",
+    ),
+    "star of a struct of a table": (
+        "SELECT n.s.* EXCEPT (x), n.id FROM (SELECT id, named_struct('x', age, 'y', city) AS s FROM people) n",
+        "SELECT city AS y, id FROM people",
+    ),
     "star of using": "SELECT * FROM people FULL JOIN wages USING (id)",
     "star of natural": "SELECT * FROM people NATURAL LEFT JOIN wages",
     "a query of the name of a table": "WITH people AS (SELECT id, age FROM people WHERE age > 20) SELECT * FROM people",

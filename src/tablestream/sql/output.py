@@ -105,9 +105,27 @@ def _star(node: exp.Expr, rows: Rows, context: Context) -> list[Item]:
         if (rows.fold(one.source) == rows.fold(table) if table else not one.merged)
         and rows.fold(one.name) not in left_out
     ]
-    if not chosen:
+    fields = [] if chosen else _fields(node, rows, left_out)
+    if not chosen and not fields:
         raise context.refuse(node, "SELECT", f"{table or '*'} has no columns here.", "")
-    return [Item(one.name, exp.column(one.name, table=one.source or None), one.column) for one in chosen]
+    return fields or [
+        Item(one.name, exp.column(one.name, table=one.source or None), one.column) for one in chosen
+    ]
+
+
+def _fields(node: exp.Expr, rows: Rows, left_out: set[str]) -> list[Item]:
+    """The fields that a star behind a struct stands for."""
+    names = [one.name for one in node.parts[:-1]] if isinstance(node, exp.Column) else []
+    found = rows.find(names) if names else None
+    if found is None or found[1] < len(names):
+        return []
+    kind = rows.table.schema[found[0].column].dataType
+    fields = kind.names if isinstance(kind, T.StructType) else []
+    return [
+        Item(one, exp.column(*reversed([*names, one]), quoted=True), None)
+        for one in fields
+        if rows.fold(one) not in left_out
+    ]
 
 
 def _check_names(items: Sequence[Item], scope: Scope, context: Context) -> None:
