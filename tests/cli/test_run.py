@@ -114,7 +114,10 @@ def test_outputs_and_queries_say_themselves_where_they_are_written(pipeline: Pip
     followed = run(pipeline, "query", *checkpoint, "--json")
     assert followed.exit_code == ExitCode.OK, followed.output
     assert [one["event"] for one in events(followed.stdout)] == ["started", "micro_batch", "ended"]
-    for option, *values in (["--once"], ["--to", "json:elsewhere"], ["--on-drop", "fail"], ["--redact"]):
+    for option, *values in (
+        ["--once"], ["--to", "json:elsewhere"], ["--on-drop", "fail"], ["--redact"], ["--shards", "2"],
+        ["--evolvable"], ["--on-plan-change", "evolve"],
+    ):  # fmt: skip
         late = run(pipeline, "query", *checkpoint, option, *values)
         assert late.exit_code == ExitCode.COULD_NOT_RUN
         assert f"so {option} comes too late" in late.stderr

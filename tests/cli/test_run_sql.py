@@ -15,6 +15,8 @@ import tablestream as ts
 from examples import ten_lines
 from tablestream.cli import app
 from tablestream.cli.exit_codes import ExitCode
+from tablestream.spark import generations
+from tablestream.spark.stored_plan import stored_facts
 from tablestream.topology.graph import ancestors
 from tests.spark.change_logs import ChangeLog
 
@@ -133,6 +135,32 @@ def test_the_plan_of_a_file_is_shown(tmp_path: Path) -> None:
     refused = invoked("explain", *file(tmp_path, TABLE + wrong), "--set", "sku=x").stderr
     assert "query.sql has 2 mistakes." in refused
     assert refused.count("WHERE: ") == 2
+
+
+def test_a_changed_file_goes_on_where_the_old_one_stopped(spark: SparkSession, tmp_path: Path) -> None:
+    """The view gets a column and another condition: its table is brought over from the rows in the state."""
+    log, checkpoint = orders(tmp_path), tmp_path / "checkpoint"
+    view = "CREATE MATERIALIZED VIEW v USING delta LOCATION '${dir}/v' AS\n"
+    old = view + "SELECT sku, count(*) AS n FROM orders WHERE amount > 1 GROUP BY sku"
+    new = view + "SELECT sku, count(*) AS n, sum(amount) AS total FROM orders GROUP BY sku"
+
+    def ran(text: str, *options: str) -> Result:
+        return invoked(
+            "run", *file(tmp_path, TABLE + text), "--checkpoint", str(checkpoint), "--once", *options
+        )
+
+    log.add([{"id": 2, "sku": "cup", "amount": 1, "at": "2024-01-02T09:00:00Z"}])
+    first = ran(old, "--evolvable", "--shards", "3")
+    assert first.exit_code == ExitCode.OK, first.output
+    assert "TABLESTREAM_PLAN_CHANGED" in ran(new).stderr
+    second = ran(new, "--on-plan-change", "evolve")
+    assert second.exit_code == ExitCode.OK, second.output
+    assert DeltaTable(str(tmp_path / "v")).to_pyarrow_table().to_pylist() == [
+        {"sku": "cup", "n": 2, "total": 3}
+    ]
+    facts = stored_facts(spark, generations.current(spark, str(checkpoint)).path)
+    assert facts is not None
+    assert facts.shards == 3
 
 
 def test_mistakes_of_a_file_are_told_before_spark_starts(tmp_path: Path) -> None:

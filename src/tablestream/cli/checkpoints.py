@@ -19,7 +19,7 @@ from rich.text import Text
 from tablestream.cli.display import console, print_rows, text_rows
 from tablestream.cli.exit_codes import ExitCode
 from tablestream.cli.failures import clear_errors
-from tablestream.cli.options import Checkpoint, Debug, Json
+from tablestream.cli.options import Checkpoint, Debug, Evolvable, Json, Shards
 from tablestream.cli.sessions import sessions
 from tablestream.cli.sinks import written_to
 from tablestream.cli.target import Target, Variables, load, wrong_type
@@ -33,17 +33,6 @@ from tablestream.spark.relocation import relocate_checkpoint
 from tablestream.spark.requests import OutputRequest
 from tablestream.spark.runner import plan_text
 
-Shards = Annotated[
-    int | None,
-    typer.Option(min=1, help="The number of shards from now on. Default: as the checkpoint has it."),
-]
-Evolvable = Annotated[
-    bool | None,
-    typer.Option(
-        "--evolvable/--not-evolvable",
-        help="Whether the state keeps every table of the sources whole. Default: as the checkpoint has it.",
-    ),
-]
 Refill = Annotated[
     bool,
     typer.Option("--refill", help="Read the logs of all sources again, from where the query began."),

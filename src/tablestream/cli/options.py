@@ -22,6 +22,25 @@ Checkpoint = Annotated[str, typer.Argument(help="The checkpoint directory of the
 BatchId = Annotated[
     int | None, typer.Option(min=0, help="The state after this micro-batch; by default the last one.")
 ]
+Shards = Annotated[
+    int | None,
+    typer.Option(min=1, help="The number of shards. Default: as the checkpoint has it, 16 in a new one."),
+]
+Evolvable = Annotated[
+    bool | None,
+    typer.Option(
+        "--evolvable/--not-evolvable",
+        help="Whether the state keeps every table of the sources whole, so that the query can go on with another"
+        " plan. Default: as the checkpoint has it.",
+    ),
+]
+
+
+class OnPlanChanges(StrEnum):
+    """What a query does about a checkpoint of another plan."""
+
+    refuse = "refuse"
+    evolve = "evolve"
 
 
 class OnDrops(StrEnum):

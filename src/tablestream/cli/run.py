@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tablestream.cli.failures import clear_errors, note_cause
 from tablestream.cli.following import follow, stop_signals
-from tablestream.cli.options import ROWS_FOR_PEOPLE, Debug, Json, OnDrops
+from tablestream.cli.options import ROWS_FOR_PEOPLE, Debug, Evolvable, Json, OnDrops, OnPlanChanges, Shards
 from tablestream.cli.screen import JsonScreen, Screen, TextScreen
 from tablestream.cli.sessions import kept_if_needed, sessions, starting_text
 from tablestream.cli.sinks import CONSOLE, sink_of, written_to
@@ -35,6 +35,9 @@ _TOO_LATE = {
     "--on-error": "Give on_error= to tablestream.start there.",
     "--on-drop": "Give on_drop= to tablestream.start there.",
     "--redact": "Give redact= to tablestream.start there.",
+    "--shards": "Give shards= to tablestream.start there.",
+    "--evolvable": "Give evolvable= to tablestream.start there.",
+    "--on-plan-change": "Give on_plan_change= to tablestream.start there.",
     "--checkpoint": "Give the function a parameter checkpoint, or omit --checkpoint.",
 }
 
@@ -81,6 +84,15 @@ def run(
     redact: Annotated[
         bool, typer.Option("--redact", help="Leave keys and values of records out of messages.")
     ] = False,
+    shards: Shards = None,
+    evolvable: Evolvable = None,
+    on_plan_change: Annotated[
+        OnPlanChanges | None,
+        typer.Option(
+            help="What to do if another plan has made the checkpoint: refuse, or evolve, as tablestream evolve does."
+            " Default: refuse.",
+        ),
+    ] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -93,6 +105,9 @@ def run(
     log = Path(tempfile.gettempdir()) / f"tablestream-run-{os.getpid()}.log"
     words: dict[str, str | bool | None] = {"--checkpoint": checkpoint, "--once": once}
     words |= {"--limit": None if limit is None else str(limit), "--on-drop": on_drop, "--redact": redact}
+    kept = None if evolvable is None else "--evolvable" if evolvable else "--not-evolvable"
+    words |= {"--shards": None if shards is None else str(shards), "--on-plan-change": on_plan_change}
+    words |= {kept: True} if kept else {}
     repeated = {"--to": to or [], "--set": variables or [], "--on-error": on_error or []}
     go_on = _command(target, words | {"--json": as_json}, repeated)
     with (
@@ -110,6 +125,8 @@ def run(
         if outputs is None:
             options = {"--once": once, "--to": bool(to), "--checkpoint": directory.is_left}
             options |= {"--on-error": bool(on_error), "--on-drop": on_drop is not None, "--redact": redact}
+            options |= {"--shards": shards is not None, "--evolvable": evolvable is not None}
+            options |= {"--on-plan-change": on_plan_change is not None}
             query = _started(found, target, [name for name, is_given in options.items() if is_given])
         else:
             trigger = {"availableNow": True} if once else None
@@ -120,6 +137,9 @@ def run(
                 on_error=_on_error(on_error or []),
                 on_drop=on_drop.value if on_drop is not None else "warn",
                 redact=redact,
+                shards=shards,
+                evolvable=evolvable,
+                on_plan_change=on_plan_change.value if on_plan_change is not None else "refuse",
             )
         _follow(query, screen, go_on, session.remove_files)
 
