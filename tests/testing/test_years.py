@@ -70,6 +70,14 @@ def test_a_driver_shows_times_of_all_years_in_keys_and_values_and_nested(
     ts.testing.assert_changes_equal(driver.table("rows_select_agg"), driver.table("rows_select_agg"))
 
 
+def test_a_driver_tells_hours_apart_that_clocks_show_twice(spark: SparkSession, zone: str) -> None:
+    rows = ts.table(ts.testing.frame(spark, "at timestamp, n int"), "at", name="rows")
+    driver = ts.testing.Driver(rows)
+    driver.pipe("rows", [{"at": f"2024-11-03T0{hour}:30:00Z", "n": hour} for hour in (5, 6)])  # in New York
+    driver.run()
+    assert sorted(row.n for row in driver.table()) == [5, 6], zone
+
+
 def test_times_that_python_lacks_sort_before_and_after_all_others() -> None:
     before, after = TimeText.of("-0044-03-15", -735_900), TimeText.of("+12024-01-02", 3_672_000)
     later = TimeText.of("+12025-01-02", 3_672_366)

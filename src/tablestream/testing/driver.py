@@ -457,13 +457,15 @@ class Results:
     def table(self) -> Rows:
         """The last row of every key that has one, by key."""
         keys = len(self.ending.node.key)
-        latest: dict[tuple[str | None, ...], int] = {}
+        latest: dict[object, int] = {}
         for at, (row, cells) in enumerate(zip(self._some, self._some.cells, strict=True)):
             if _LATEST in row and not row[_LATEST]:
                 continue
-            latest.pop(cells[:keys], None)
+            # An hour that clocks show twice has the same text twice.
+            place = cells[:keys], *((one, one.fold) for one in row[:keys] if isinstance(one, datetime))
+            latest.pop(place, None)
             if row[_KIND] not in _GONE:
-                latest[cells[:keys]] = at
+                latest[place] = at
 
         def key(row: Row) -> object:
             return sortable(tuple(row[:keys]))
