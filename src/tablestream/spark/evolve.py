@@ -29,7 +29,6 @@ from tablestream.connectors.sink import Sink, checked_path, quoted
 from tablestream.connectors.small_texts import numbered_names
 from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError, PlanChangedError, StateError
-from tablestream.pictures.figures import size
 from tablestream.planner.evolution import Facts, Fate, PartFate, fates
 from tablestream.planner.physical_plan import PhysicalPlan, PlanOptions
 from tablestream.runtime.drops import ONLY_COUNTED
@@ -491,19 +490,16 @@ def _refused(parts: Sequence[PartFate]) -> tuple[PartFate, ...]:
 
 
 def _with_sizes(parts: Sequence[PartFate], spark: SparkSession, checkpoint: str) -> tuple[PartFate, ...]:
-    """Say what is read of the sources that are kept. What is stored has rows that a merge will remove."""
+    """Say what is read of the sources that are kept; some of these rows will be gone after a merge."""
     if not any(one.fate == "kept" for one in parts):
         return tuple(parts)
     try:
-        tables = {one.name: one for one in summary(spark, checkpoint).tables}
+        sizes = {one.name: str(one) for one in summary(spark, checkpoint).tables}
     except StateError:  # no record has come yet
-        tables = {}
-    sizes = {name: f"{one.rows:,} rows, {size(one.size_bytes)}" for name, one in tables.items()}
+        sizes = {}
+    why = "the state has it: at most {}".format
     return tuple(
-        replace(one, why=f"the state has it: at most {sizes.get(one.name, '0 rows')}")
-        if one.fate == "kept"
-        else one
-        for one in parts
+        replace(one, why=why(sizes.get(one.name, "0 rows"))) if one.fate == "kept" else one for one in parts
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
+from tablestream.pictures.figures import size
 from tablestream.planner.catalogue import StoredTable
 from tablestream.spark.stored_state import StoredState
 from tablestream.state import manifest as manifests
@@ -28,6 +29,10 @@ class TableSize:
     size_bytes: int
     """What is stored, in all shards: rows, including tombstones and rows that a merge will remove, and their compressed
     bytes. A row of which several shards have a copy counts once."""
+
+    def __str__(self) -> str:
+        """How large it is."""
+        return f"{self.rows:,} rows, {size(self.size_bytes)}"
 
 
 @dataclass(frozen=True)
