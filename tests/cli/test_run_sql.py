@@ -213,3 +213,11 @@ def test_a_file_is_outputs_for_start_and_errors_name_its_lines(spark: SparkSessi
     (output,) = ts.sql_file(spark, path, variables={"dir": str(tmp_path)})
     assert repr(output) == "Output 'v' to console"
     assert {one.where for one in ancestors(output.output.node)} == {"query.sql:2"}
+
+
+def test_a_star_of_a_view_stands_for_the_columns_of_its_query(spark: SparkSession, tmp_path: Path) -> None:
+    orders(tmp_path)
+    views = "CREATE VIEW skus AS SELECT sku FROM orders;\nCREATE MATERIALIZED VIEW v AS SELECT DISTINCT * FROM skus"
+    (output,) = ts.sql_file(spark, file(tmp_path, TABLE + views)[0], variables={"dir": str(tmp_path)})
+    node = output.output.node
+    assert [one.name for one in (*node.key, *node.value)] == ["sku"]

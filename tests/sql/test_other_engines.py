@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import tablestream as ts
 from tests.marks import quick_first
 from tests.sql.test_queries import Queries, parts
-from tests.sql.world import changes, check
+from tests.sql.world import changes, check, compare, tables_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -484,3 +485,39 @@ def test_names_in_a_session_that_tells_cases_apart(spark: SparkSession) -> None:
 
 def test_rows_with_nulls(spark: SparkSession) -> None:
     check(spark, ROWS_WITH_NULLS, changes(8), lively=True)
+
+
+def test_a_star_of_an_earlier_result_stands_for_the_columns_that_its_query_names(spark: SparkSession) -> None:
+    tables = tables_of(spark)
+    homes = ts.sql("SELECT city FROM people", **tables)
+    places = ts.sql("SELECT place AS city FROM visits", **tables)
+    named = ts.sql("SELECT wage FROM wages", **tables)  # the plan of the table itself
+    here = "SELECT city FROM people"
+    there = "SELECT place AS city FROM visits"
+    queries = {
+        "distinct": ("SELECT DISTINCT * FROM homes", f"SELECT DISTINCT * FROM ({here})"),
+        "union": ("SELECT * FROM homes UNION SELECT * FROM places", f"{here} UNION {there}"),
+        "except all": ("SELECT * FROM homes EXCEPT ALL SELECT * FROM places", f"{here} EXCEPT ALL {there}"),
+        "intersect": ("SELECT h.* FROM homes h INTERSECT SELECT * FROM places", f"{here} INTERSECT {there}"),
+        "natural": (
+            "SELECT * FROM homes NATURAL JOIN places",
+            f"SELECT * FROM ({here}) NATURAL JOIN ({there})",
+        ),
+        "in": (
+            "SELECT id FROM people WHERE city IN (SELECT * FROM places)",
+            f"SELECT id FROM people WHERE city IN ({there})",
+        ),
+        "a key by its name": ("SELECT id, city FROM homes WHERE id > 2", "SELECT id, city FROM people WHERE id > 2"),
+        "a list of names": ("SELECT id FROM homes AS h (id) WHERE id > 'M'", f"SELECT city AS id FROM ({here}) WHERE city > 'M'"),
+        "twice": (
+            "SELECT DISTINCT * FROM (SELECT * FROM homes)",
+            f"SELECT DISTINCT * FROM ({here})",
+        ),
+        "the table": ("SELECT DISTINCT * FROM wages", "SELECT DISTINCT * FROM wages"),
+    }  # fmt: skip
+    assert named.columns == ["id", "wage"]
+    tables |= {"homes": homes, "places": places}
+    outputs = {name: (ts.sql(one, **tables), duckdb) for name, (one, duckdb) in queries.items()}
+    compare(outputs, changes(5), shards=2)
+    result = ts.sql("SELECT * FROM homes", homes=homes)
+    assert ts.sql("SELECT DISTINCT * FROM result", result=result).columns == ["city"]

@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from tablestream.base.calling import written_at
 from tablestream.errors import SqlRefusedError, TablestreamError
-from tablestream.sql.handles import node_of, session_of
+from tablestream.sql.handles import hidden_columns, node_of, session_of, with_hidden
 from tablestream.sql.outputs import SqlOutputs
 from tablestream.sql.problems import MistakeError, Problem
 from tablestream.sql.query import from_select
@@ -48,7 +48,8 @@ class Building:
         made = from_select(tree, tables, self.text)
         if any(node_of(made) is node_of(one) for one in tables.values()):
             return made
-        return type(made)(replace(node_of(made), name=name), session_of(made))
+        named = type(made)(replace(node_of(made), name=name), session_of(made))
+        return with_hidden(named, hidden_columns(made))
 
     def outputs(self, written: Sequence[View], shown: Sequence[View]) -> SqlOutputs:
         """Make the outputs of views that say where they are written, and of those that are only shown.

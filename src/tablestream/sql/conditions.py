@@ -33,10 +33,10 @@ class Input:
         """The columns of USING; of NATURAL JOIN those that both sides have."""
         if not self.is_natural:
             return self.using
-        names = {left.fold(one.name) for one in self.rows.visible}
+        names = {left.fold(one.name) for one in self.rows.shown}
         return tuple(
             exp.to_identifier(one.name, quoted=True)
-            for one in left.visible
+            for one in left.shown
             if not one.merged and left.fold(one.name) in names
         )
 

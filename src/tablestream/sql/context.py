@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import types as T
 from sqlglot import exp
 
 from tablestream.errors import ArgumentError
-from tablestream.sql.handles import Handle
+from tablestream.sql.handles import Handle, hidden_columns, with_hidden
 from tablestream.sql.parse import beginning
 from tablestream.sql.refusals import PartRefusedError, Reasons
 from tablestream.sql.rows import Rows
@@ -28,16 +28,25 @@ class Result:
         The columns of the query, by their names, each with its name in the table.
     untyped
         The types that Spark gives to columns of nothing but null, by their names: the table has texts for void.
+    hidden
+        The columns of the table that another query can name, and that are none of this one's.
     """
 
     table: Handle
     columns: Mapping[str, str]
     untyped: Mapping[str, T.DataType] = field(default_factory=dict)
+    hidden: Sequence[str] = ()
 
     @classmethod
     def of(cls, table: Handle) -> Result:
-        """A table, all of whose columns are the query's."""
-        return cls(table, {one: one for one in table.columns})
+        """A table whose columns are the query's; of the result of an earlier query, those that it names."""
+        hidden = hidden_columns(table)
+        return cls(table, {one: one for one in table.columns if one not in hidden}, hidden=hidden)
+
+    @property
+    def handle(self) -> Handle:
+        """The table, of which a later query knows the columns of this one."""
+        return with_hidden(self.table, [one for one in self.table.columns if one not in self.columns.values()])
 
     def rows(self, alias: str, names: list[str]) -> Rows:
         """The rows under an alias; `names` are those of ``AS t(a, b)``, if there are some."""
@@ -47,7 +56,10 @@ class Result:
                 hint="Give it as many names.",
             )
         shown = [*names, *list(self.columns)[len(names) :]]
-        return Rows.of(self.table, alias, list(self.columns.values()), shown)
+        rows = Rows.of(self.table, alias, list(self.columns.values()), shown)
+        free = [one for one in self.hidden if rows.find([one]) is None]
+        hidden = Rows.of(self.table, alias, free, free).visible
+        return replace(rows, visible=(*rows.visible, *(replace(one, hidden=True) for one in hidden)))
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -19,6 +20,8 @@ from tablestream.topology.nodes import Field, Named, Node, Select, Source
 from tablestream.topology.nulls import nullable_names
 
 Handle = Table | Stream
+#: The columns that the result of a query has for its key, and that the query does not name.
+_hidden: WeakKeyDictionary[Handle, Sequence[str]] = WeakKeyDictionary()
 
 
 def session_of(handle: Handle) -> SparkSession:
@@ -29,6 +32,20 @@ def session_of(handle: Handle) -> SparkSession:
 def node_of(handle: Handle) -> Node:
     """The node of the plan that makes a table."""
     return handle._node  # noqa: SLF001 - the same
+
+
+def hidden_columns(handle: Handle) -> Sequence[str]:
+    """The columns of the result of a query that stars pass over."""
+    return _hidden.get(handle, ())
+
+
+def with_hidden(handle: Handle, columns: Sequence[str]) -> Handle:
+    """A twin of a result, whose stars pass over some columns; the same one if there are none."""
+    if not columns:
+        return handle
+    twin = type(handle)(node_of(handle), session_of(handle))
+    _hidden[twin] = tuple(columns)
+    return twin
 
 
 def empty_rows(handle: Handle) -> DataFrame:

@@ -101,7 +101,7 @@ def _star(node: exp.Expr, rows: Rows, context: Context) -> list[Item]:
     left_out = {rows.fold(one.name) for one in star.args.get("except_") or star.args.get("except") or []}
     chosen = [
         one
-        for one in rows.visible
+        for one in rows.shown
         if (rows.fold(one.source) == rows.fold(table) if table else not one.merged)
         and rows.fold(one.name) not in left_out
     ]

@@ -56,7 +56,7 @@ def from_select(
     context = Context(text.expanded, named, compiled, reasons, begun=row)
     made: Handle | None = None
     with reasons.part(beginning(expression), "query"):
-        made = compiled(expression, context).table
+        made = compiled(expression, context).handle
     reasons.check(where)
     assert made is not None  # noqa: S101 - or there is a reason
     return made

@@ -35,6 +35,8 @@ class Visible:
         Whether ``USING`` made it one with a column of another table: then only its full name finds it.
     nested
         Whether a name can go on with fields of it.
+    hidden
+        Whether stars, and NATURAL JOIN, pass over it: a key column that the query behind it does not name.
     """
 
     source: str
@@ -42,6 +44,7 @@ class Visible:
     column: str
     merged: bool = False
     nested: bool = True
+    hidden: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,11 @@ class Rows:
     def sources(self) -> set[str]:
         """The tables' names, folded."""
         return {self.fold(one.source) for one in self.visible}
+
+    @property
+    def shown(self) -> list[Visible]:
+        """The columns that a star stands for, also those that ``USING`` merged."""
+        return [one for one in self.visible if not one.hidden]
 
     def find(self, parts: Sequence[str]) -> tuple[Visible, int] | None:
         """Find the column that a name begins with, and how many of its parts are the column's; the rest are fields.

@@ -285,13 +285,13 @@ def _or_null(
 def _items(query: exp.Expr, found: Related, context: Context) -> list[exp.Expr]:
     """The columns of a subquery."""
     if not isinstance(query, exp.Select) or not _is_simple(query):
-        return [_named_column(one.name) for one in found.rows.visible]
+        return [_named_column(one.name) for one in found.rows.shown]
     if any(one.is_star for one in query.expressions):
-        if len(found.rows.visible) != 1:
+        if len(found.rows.shown) != 1:
             raise context.refuse(
                 query, "subquery", "A subquery of IN needs a column, not a star.", "Name it."
             )
-        return [_named_column(found.rows.visible[0].name)]
+        return [_named_column(found.rows.shown[0].name)]
     return [one.unalias() for one in query.expressions]
 
 
