@@ -14,24 +14,14 @@ from tests.plans.catalogue import COMPOSED, SINGLE, by_letter, own_key
 from tests.plans.comparing import sources_of
 from tests.plans.engine import Engine, Output
 from tests.plans.logs import random_log
-from tests.plans.tables import (
-    counted,
-    foreign_key_join,
-    key_join,
-    many_to_many,
-    materialized,
-    one_to_many,
-    over,
-    points,
-    source,
-)
+from tests.plans.tables import counted, foreign_key_join, many_to_many, one_to_many, over, points, source
 from tests.provenance.asking import why
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tablestream.provenance.finding import Finding
-    from tablestream.topology.nodes import How, Node
+    from tablestream.topology.nodes import Node
     from tests.plans.tables import Change, Key, Record, Value
 
 PLANS = (
@@ -132,21 +122,6 @@ def test_a_join_as_of_a_time_names_the_version_that_each_row_has(name: str) -> N
             assert value == f"({mine.row.get('v', value[1:-6])},{shown})", (key, found)
             versions[shown != "null"] += 1
     assert versions[True] > 5
-
-
-@pytest.mark.parametrize("how", ["inner", "left", "outer"])
-def test_a_join_of_histories_on_the_key_has_the_latest_versions(how: How) -> None:
-    for seed in range(6):
-        node = key_join(
-            materialized(source("A"), 5), materialized(source("B"), 5), how, complete_history=True
-        )
-        log, engine = random_log(sources_of([node]), seed, 60), Engine([Output(node)], shards=3)
-        told = [one for half in (log[:30], log[30:]) for one in engine.run(half)[0]]
-        rows = {one.key: one.value for one in sorted(told, key=lambda one: one.ts)}  # a version may come late
-        for (key, value), found in zip(rows.items(), why(engine, node, *rows), strict=True):
-            sides = (one.row.get("v", "null") if one.there else "null" for one in found.made_of)
-            assert found.there is (value is not None)
-            assert value in {None, f"({','.join(sides)})"}, (key, found)
 
 
 def only(log: Sequence[Record], found: Finding) -> list[Record]:

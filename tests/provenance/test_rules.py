@@ -227,7 +227,10 @@ def test_a_pair_has_the_same_values_on_both_sides() -> None:
 
 
 NOT_FOLLOWED: dict[str, Callable[[], Node]] = {
-    "history": lambda: foreign_key_join(materialized(A, 5), materialized(B, 5), complete_history=True),
+    "histories on the key": lambda: key_join(materialized(A, 5), materialized(B, 5), complete_history=True),
+    "histories by a foreign key": lambda: foreign_key_join(
+        materialized(A, 5), materialized(B, 5), complete_history=True
+    ),
     "records": lambda: to_table(stream("S")),
 }
 

@@ -152,14 +152,14 @@ def _step(node: Node, names: Mapping[Node, str], kind: str, parts: Parts, tables
 
 
 def _kind(node: Node, context: Described) -> str:
-    """The kind of a node's step. Joins of histories by a foreign key, and what is frozen, are not followed."""
+    """The kind of a node's step. Joins of histories, and what is frozen, are not followed."""
     if isinstance(node, Keep) and node.freezes:
         return OTHER
     if node.is_stream and not isinstance(node, Source):
         return OTHER
+    if isinstance(node, ForeignKeyJoin | KeyJoin) and node.complete_history:
+        return OTHER
     if isinstance(node, ForeignKeyJoin):
-        if node.complete_history:
-            return OTHER
         if node.as_of is not None:
             return AS_OF
         if node.on_key and not context.plan.options.compat:

@@ -73,8 +73,7 @@ def why(
     The answer is what the state has: joins, groups and first rows are followed. Expressions are not computed again: of
     a column that the state does not keep, the answer has the expression; where a condition decides and the state
     does not have the rows behind it, it says that this is not known. Of a join as of a time it has the
-    version that was found, of a join of histories on the key the latest ones. Joins of histories by a foreign key, and
-    streams, are not followed.
+    version that was found. Joins of histories and streams are not followed.
     Cost: each table on the way is read once, however many rows are asked for, as by `read_state`.
 
     Examples
