@@ -9,7 +9,7 @@ code  meaning
 1     `verify` found damage
 2     the command could not run: wrong use, an error in the user's module, a checkpoint that does not fit
 3     a query ended with an error
-130   interrupted at once: Ctrl-C twice, or while no query was running
+130   interrupted at once: Ctrl-C twice, or while no query was running; or the user did not agree
 ====  =============================================================================================================
 
 Results go to standard output, progress and errors to standard error. With ``--json`` both are JSON lines. Only

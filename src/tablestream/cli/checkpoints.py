@@ -38,7 +38,9 @@ Refill = Annotated[
     typer.Option("--refill", help="Read the logs of all sources again, from where the query began."),
 ]
 
-_BUILDING = "Building the new state. Ctrl-C leaves the query as it was."
+_BUILDING = (
+    "Building the new state. After Ctrl-C the old plan stays the current one; targets may have been written."
+)
 
 
 def check(
@@ -125,8 +127,9 @@ def evolve(
             return
         if found.refused:
             raise typer.Exit(ExitCode.COULD_NOT_RUN)
-        if not yes and not as_json:
-            typer.confirm("Go on?", abort=True, err=True)
+        if not (yes or as_json or typer.confirm("Go on?", err=True)):
+            typer.echo("Nothing was done.", err=True)
+            raise typer.Exit(ExitCode.INTERRUPTED)
         with nullcontext() if as_json else working(session(), _BUILDING):
             evolved(
                 *outputs,

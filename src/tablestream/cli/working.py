@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
-from rich.progress import Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, ProgressColumn, Task, TimeElapsedColumn
 from rich.text import Text
 
 from tablestream.cli.display import console
@@ -23,21 +24,27 @@ class _Tasks(ProgressColumn):
         self._tracker = spark.sparkContext.statusTracker() if has_context(spark) else None
 
     def render(self, task: Task) -> Text:  # noqa: ARG002 - the stages are Spark's
+        try:
+            return Text(self._text())
+        except (Py4JError, OSError):  # Java has ended: what waits for Spark gets the error that says so
+            return Text("")
+
+    def _text(self) -> str:
         tracker = self._tracker
         found = [] if tracker is None else map(tracker.getStageInfo, tracker.getActiveStageIds())
         stages = [one for one in found if one is not None]
         done, of = (sum(getattr(one, name) for one in stages) for name in ("numCompletedTasks", "numTasks"))
-        return Text(f"{done:,} of {of:,} tasks" if of else "")
+        return f"{done:,} of {of:,} tasks" if of else ""
 
 
 @contextlib.contextmanager
 def working(spark: SparkSession, text: str) -> Iterator[None]:
-    """Show a text on standard error, on a terminal with what Spark has done, until the context ends."""
+    """Show a text on standard error, and on a terminal what Spark has done, until the context ends."""
     err = console(stderr=True)
+    err.print(Text(text), soft_wrap=True)
     if not err.is_terminal or err.is_dumb_terminal:
-        err.print(Text(text), soft_wrap=True)
         yield
         return
-    with Progress(TextColumn(text, markup=False), TimeElapsedColumn(), _Tasks(spark), console=err) as shown:
+    with Progress(TimeElapsedColumn(), _Tasks(spark), console=err) as shown:
         shown.add_task("")
         yield
