@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import tablestream as ts
+from tablestream.connectors.postgres.marks import Marks
 from tablestream.errors import PlanError, TargetError
 from tests.faults.victim import ORDERS, write_logs
 from tests.spark.change_logs import START, ChangeLog, run
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 TABLES = ("small", "large")
 MICRO_BATCHES = 2
+COLUMNS = "SELECT attname::text FROM pg_attribute WHERE attrelid = 'sums'::regclass AND attnum > 0"
 SECRET = "Hidden-0815"  # noqa: S105 - the password of nobody
 
 
@@ -122,8 +124,12 @@ def test_alone_every_change_and_images_before_it_do_as_well(
     assert not [file for file in files if SECRET.encode() in file.read_bytes()]
 
 
+def broken(*_: Any, **__: Any) -> None:
+    raise RuntimeError("Broken")
+
+
 def test_a_table_gets_the_columns_that_a_changed_output_has(
-    spark: SparkSession, tmp_path: Path, database: Database
+    spark: SparkSession, tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def output(**more: Any) -> OutputRequest:
         log = ChangeLog(tmp_path / "orders", ORDERS).read(spark)
@@ -137,5 +143,11 @@ def test_a_table_gets_the_columns_that_a_changed_output_has(
     wider = output(amount=ts.functions.sum("amount"))
     with pytest.raises(PlanError, match="has no column 'amount'"):
         run(wider, checkpoint=tmp_path / "another")
+    # The columns come with the rows: an attempt that fails leaves the table as it was.
+    with monkeypatch.context() as patch:
+        patch.setattr(Marks, "set", broken)
+        with pytest.raises(Exception, match="Broken"):
+            ts.evolve(wider, checkpoint=tmp_path / "checkpoint")
+    assert database.rows(COLUMNS) == [("customer",), ("n",)]
     ts.evolve(wider, checkpoint=tmp_path / "checkpoint")
     assert database.rows("SELECT customer, n FROM sums WHERE amount > 0") == counted

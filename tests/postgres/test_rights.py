@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from tablestream.connectors.marks import Mark, Moment
 from tablestream.connectors.postgres import sink as module
 from tablestream.connectors.postgres.marks import Marks
 from tablestream.connectors.postgres.staging import staged
-from tablestream.errors import DatabaseError
+from tablestream.errors import DatabaseError, PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,3 +128,21 @@ def test_a_role_that_may_not_create_the_table_is_told_what_to_grant(limited: tup
     grant(database, "GRANT CREATE ON SCHEMA shop TO writer")
     write(sink_of(conninfo, "shop.others", create=True), 0, (1, 10), (2, 20))
     assert database.rows("TABLE shop.others") == [(1, 10), (2, 20)]
+
+
+def test_a_role_that_does_not_own_a_table_is_told_how_it_gets_its_columns(
+    limited: tuple[Database, str],
+) -> None:
+    database, conninfo = limited
+    grant(database, *RIGHTS)
+    database.run("ALTER TABLE shop.amounts RENAME COLUMN n TO m")
+    key, value = T.StructType().add("id", "integer", nullable=False), T.StructType().add("n", "long")
+    moment = Moment(0, "q", evolves="brought over")
+    for place, is_owner in ((conninfo, False), (database.conninfo, True)):
+        sink = ts.to_postgres("shop.amounts", place, marks_schema="marks").keyed_by(["id"]).at(moment)
+        with (
+            nullcontext()
+            if is_owner
+            else pytest.raises(PlanError, match=r'ALTER TABLE .* ADD COLUMN "n" bigint')
+        ):
+            sink.shaped(key, value, records=False)

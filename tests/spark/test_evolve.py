@@ -18,6 +18,8 @@ from pyspark.sql import functions as F
 
 import tablestream as ts
 from tablestream import functions as tf
+from tablestream.connectors.delta.by_delta_rs import RsTable
+from tablestream.connectors.delta.by_spark import SparkTable
 from tablestream.errors import ArgumentError, PlanChangedError, PlanError, StateError, TargetError
 from tablestream.planner.evolution import Facts, SourceFacts
 from tablestream.spark import evolve as evolving
@@ -198,7 +200,7 @@ def interrupted(query: StreamingQuery) -> Any:
 
 @pytest.mark.parametrize("writer", ["delta-rs", "spark"])
 def test_a_maintained_table_gets_the_columns_that_a_changed_output_has(
-    spark: SparkSession, tmp_path: Path, writer: Any
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer: Any
 ) -> None:
     shop = Shop(spark, tmp_path)
     order, sink = shop.order, ts.to_delta(tmp_path / "groups", writer=writer)
@@ -208,18 +210,30 @@ def test_a_maintained_table_gets_the_columns_that_a_changed_output_has(
 
     shop.logs["orders"].add([order(1, 0, 5), order(2, 0, 7), order(3, None, 9)])
     shop.run([groups(n=tf.count())], evolvable=True)
-    # A name that differs from the table's by case is one for Delta: nothing is added, and the old plan goes on.
-    with pytest.raises(PlanError, match="has no column 'N'"):
-        ts.evolve(groups(N=tf.count()), checkpoint=shop.checkpoint)
+    # A name that differs from the table's by case is one for Delta, and another one needs column mapping: nothing is
+    # added, and the old plan goes on.
+    for name in ("N", "the n"):
+        with pytest.raises(PlanError, match=f"has no column '{name}'"):
+            ts.evolve(groups(**{name: tf.count()}), checkpoint=shop.checkpoint)
     shop.run([groups(n=tf.count())])
+    assert spark.read.format("delta").load(str(tmp_path / "groups")).columns == ["c", "n"]
 
     def wide() -> OutputRequest:
         sums = shop.table("orders").group_by("c").agg(n=tf.count(), largest=tf.max("amount"))
         day = F.expr("timestamp'2024-01-02 03:04:05'")
-        return sums.with_columns(both=F.struct("n", "largest"), day=day).to(sink, name="groups")
+        both = F.struct("n", F.col("largest").alias("the-largest"))
+        return sums.with_columns(both=both, day=day).to(sink, name="groups")
+
+    # An attempt that fails behind the columns leaves them to the old plan, and to the next attempt.
+    with monkeypatch.context() as patch:
+        patch.setattr(RsTable if writer == "delta-rs" else SparkTable, "merge", broken)
+        with pytest.raises(Exception, match="Broken"):
+            ts.evolve(wide(), checkpoint=shop.checkpoint)
+    shop.logs["orders"].add([order(5, 1, 1)])
+    shop.run([groups(n=tf.count())])
 
     ts.evolve(wide(), checkpoint=shop.checkpoint)
-    shop.logs["orders"].add([order(4, 0, 8), order(3, None, 9, gone=True)])
+    shop.logs["orders"].add([order(4, 0, 8), order(3, None, 9, gone=True), order(5, 1, 1, gone=True)])
     shop.run([wide()])
     rows = spark.read.format("delta").load(str(tmp_path / "groups")).collect()
     assert [(row.c, row.n, row.largest, tuple(row.both)) for row in rows] == [(0, 3, 8, (3, 8))]

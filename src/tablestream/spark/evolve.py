@@ -219,6 +219,7 @@ def evolve(
 
     Until the generation is complete, the old one is current: after a failure, call `evolve` again, or start the old
     plan. A target that was written before the failure does not fit the old plan any more; of a topic it is not known.
+    Columns that a Delta table got stay in it, without values.
 
     Examples
     --------

@@ -46,7 +46,9 @@ class Result:
     @property
     def handle(self) -> Handle:
         """The table, of which a later query knows the columns of this one."""
-        return with_hidden(self.table, [one for one in self.table.columns if one not in self.columns.values()])
+        return with_hidden(
+            self.table, [one for one in self.table.columns if one not in self.columns.values()]
+        )
 
     def rows(self, alias: str, names: list[str]) -> Rows:
         """The rows under an alias; `names` are those of ``AS t(a, b)``, if there are some."""

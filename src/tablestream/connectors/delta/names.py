@@ -7,12 +7,14 @@ with one of the characters `` ,;{}()=``,       the table is created with column 
 a tab or a line break, also inside structs
 that differ only in upper and lower case       refused when the query starts: they are one name to Delta
 that Delta's MERGE gives to its own columns    refused when the query starts, for a maintained table
+that an existing table lacks                   refused when the query starts; added when it evolves, unless the name or
+                                               the type asks for a feature that the table may not have
 =============================================  ====================================================================
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pyspark.sql import types as T
 
@@ -37,6 +39,19 @@ def needs_mapping(columns: T.StructType) -> bool:
     [False, True]
     """
     return any(_MAPPED & {*name} for struct in _structs(columns) for name in struct.names)
+
+
+def can_be_added(columns: T.StructType, taken: Iterable[str]) -> bool:
+    """Whether a table with the names `taken` gets columns without another feature of Delta.
+
+    Examples
+    --------
+    >>> [can_be_added(T.StructType().add(name, T.DoubleType()), ["price"]) for name in ("tax", "unit price", "Price")]
+    [True, False, False]
+    """
+    others = {name.lower() for name in taken}.isdisjoint(name.lower() for name in columns.names)
+    timed = any(isinstance(one, T.TimestampNTZType) for one in within(columns))
+    return others and not timed and not needs_mapping(columns)
 
 
 def why_refused(columns: T.StructType, *, merged: bool) -> str | None:

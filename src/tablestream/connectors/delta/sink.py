@@ -20,7 +20,7 @@ from tablestream.base.type_lattice import Misfit
 from tablestream.connectors.delta.by_delta_rs import FEW_ROWS, RsTable
 from tablestream.connectors.delta.by_spark import SETTINGS, SparkTable, lacking, last_changes, sets_up_writes
 from tablestream.connectors.delta.marks import DeltaMark, has_mark, last_mark, new_app_id, usual_app_id
-from tablestream.connectors.delta.names import why_refused
+from tablestream.connectors.delta.names import can_be_added, why_refused
 from tablestream.connectors.delta.staged import LogStage, TableStage
 from tablestream.connectors.delta.types import lacked, misfits
 from tablestream.connectors.marks import Found, MarkingSink, OnMismatch, Verdict, judged, no_rebuild
@@ -271,12 +271,12 @@ class DeltaSink(MarkingSink):
             table.append(rows.drop(*CHANGE_COLUMNS), said)
             return
         self._check_columns(spark, table.columns, changes.schema)
+        self._check_keys(spark, table, said)
         if self.widens:
             table.add_columns(lacked(self._kept(changes.schema), table.columns))
         if not said.whole and changes.isEmpty():
             table.mark(changes.schema, said)
             return
-        self._check_keys(spark, table, said)
         table.merge(changes, self.key_columns, said)
 
     def _check_keys(self, spark: SparkSession, table: Table, said: DeltaMark) -> None:
@@ -292,13 +292,13 @@ class DeltaSink(MarkingSink):
     ) -> None:
         """Refuse a table that lacks a column of the output, or one whose column does not hold all values.
 
-        A table that is brought over gets the columns that it lacks, but for keys. Delta takes names that differ in case
-        for one name. A query that has evolved may have more hops in ``_order``: its log gets these fields.
+        A table that is brought over gets the columns that it lacks, if every writer can add them. A query that has
+        evolved may have more hops in ``_order``: its log gets these fields.
         """
         columns = StructType([one for one in output.fields if of_log or one.name not in CHANGE_COLUMNS])
-        missing = lacked(columns, table).names
-        known = {name.lower() for name in (*table.names, *self.key_columns)}
-        if missing and not (self.widens and known.isdisjoint(map(str.lower, missing))):
+        others = lacked(columns, table)
+        missing = others.names
+        if missing and not (self.widens and can_be_added(others, (*table.names, *self.key_columns))):
             added = ", ".join(f"{quoted(name)} {output[name].dataType.simpleString()}" for name in missing)
             raise PlanError(
                 f"The Delta table at {seen_by_spark(spark, self.path)} has no column"
@@ -361,8 +361,8 @@ def to_delta(
     SessionSettingError
         When the query starts: the session lacks Delta Lake.
     PlanError
-        When the query starts, or in a micro-batch: a maintained table lacks a column of the output, or has one of a
-        type that does not hold all its values.
+        When the query starts, or in a micro-batch: a maintained table lacks a column of the output (`evolve` adds it),
+        or has one of a type that does not hold all its values.
         In a micro-batch: the table is gone, and this process has written to it.
     TargetError
         When the query starts, or in a micro-batch: the table does not fit the checkpoint.

@@ -56,10 +56,12 @@ from tablestream.connectors.postgres.table import (
     check_rights,
     described,
     fitted,
+    is_owner,
     look_at,
     missing,
     no_table,
     table_gone,
+    widened,
     widening,
 )
 from tablestream.connectors.sink import CHANGE_TYPE, LATEST, NUMBER, ORDER, TIMESTAMP, Stage
@@ -70,6 +72,8 @@ if TYPE_CHECKING:
     import psycopg
 
 INLINE_BYTES = 1 << 17
+#: How long the columns of a table wait for its readers.
+_PATIENCE = "30s"
 _CREATION_LOCK = 0x7461_626C_6573  # any number: sessions that create tables wait for each other
 _SCHEMA = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s"
 _STAGES = """
@@ -107,7 +111,7 @@ class PostgresSink(MarkingSink):
     def shaped(self, key: StructType, value: StructType, *, records: bool) -> Self:
         """Return the same sink with the statements for its table, which has to fit.
 
-        A table that is brought over gets the columns that it lacks.
+        A table of the role that is brought over gets the columns that it lacks, with its rows.
         """
         if records or not len(key):
             raise ArgumentError(
@@ -122,9 +126,8 @@ class PostgresSink(MarkingSink):
                     raise PlanError(f"There is no schema {schema!r}.", hint=f"CREATE SCHEMA {quoted(schema)}")
             table, version = look_at(connection, self.table), connection.info.server_version
             known = identity(connection, self.table)
-            if self.widens and table is not None and (statement := widening(wanted, table)):
-                connection.execute(statement)
-                table = look_at(connection, self.table)
+            if table is not None and self.widens and is_owner(connection, self.table):
+                table = widened(wanted, table)
             found = (
                 missing(wanted, version, create=self.create)
                 if table is None
@@ -183,6 +186,8 @@ class PostgresSink(MarkingSink):
                 _drop(connection, task.statements, {part.stage for part in parts if part.stage})
                 return
             whole = verdict is Verdict.SETTLE and self.replaces
+            if self.widens:
+                self._widen(connection)
             _merge(connection, task, parts, whole=whole)
             marks.set(Mark(micro_batch_id, self.proof), whole=whole)
 
@@ -220,11 +225,21 @@ class PostgresSink(MarkingSink):
             if not self.create:
                 raise no_table(statements)
             connection.execute(statements.create_table())
-        elif fitted(statements, table, self.kinds) != statements:
+        elif (
+            fitted(statements, widened(statements, table) if self.widens else table, self.kinds) != statements
+        ):
             raise PlanError(
                 f"The columns of {self.table} were changed since the query started.",
                 hint="Start the query again.",
             )
+
+    def _widen(self, connection: psycopg.Connection) -> None:
+        """Add the columns that the table lacks, unless a reader keeps it for long: others would wait behind this."""
+        table = look_at(connection, self.table)
+        statement = "" if table is None else widening(self._statements, table)
+        if statement:
+            connection.execute(f"SET LOCAL lock_timeout = '{_PATIENCE}'")
+            connection.execute(statement)
 
 
 def _stage(changes: DataFrame, task: Task) -> list[Row]:

@@ -52,6 +52,11 @@ FROM pg_catalog.pg_index i WHERE i.indrelid = %s::bigint::oid AND i.indisunique 
   AND i.indpred IS NULL AND i.indexprs IS NULL
 """
 
+_OWNER = """
+SELECT pg_catalog.pg_has_role(c.relowner, 'USAGE') FROM pg_catalog.pg_class c
+  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s
+"""
+
 #: Which of some rights the role lacks. Rights on the columns that the output has are enough, except for DELETE.
 _DATABASE_RIGHTS = (
     "SELECT p FROM unnest(%s::text[]) p WHERE NOT pg_catalog.has_database_privilege(%s::text, p)"
@@ -201,6 +206,18 @@ def widening(wanted: Statements, table: Table) -> str:
         return ""
     added = ", ".join(f"ADD COLUMN {quoted(one.name)} {one.type}" for one in missing)
     return f"{_Refusal(wanted).alter} {added}"
+
+
+def widened(wanted: Statements, table: Table) -> Table:
+    """The table as it is behind `widening`."""
+    added = _missing(wanted, table) if widening(wanted, table) else ()
+    columns = {one.name: Stored(one.name, one.type, True, False, False, True) for one in added}
+    return replace(table, columns=table.columns | columns)
+
+
+def is_owner(connection: psycopg.Connection, name: TableName) -> bool:
+    """Whether the role may change the columns of a table."""
+    return connection.execute(_OWNER, (name.schema, name.table)).fetchone() == (True,)
 
 
 def _fitted(wanted: Column, table: Table, kinds: StructType, refuse: _Refusal) -> Column:
