@@ -91,9 +91,16 @@ def test_the_word_timestamp_may_mean_one_without_a_zone(spark: SparkSession, tmp
     table = ts.table(frame, "id", timestamp="at", columns=["port", "at"], history="1 day", name="seen")
     sink, rejected = ts.to_memory("no zone"), ts.to_memory("no zone, rejected")
     checkpoint = tmp_path / "checkpoint"
-    outputs = (table.to(sink, name="seen"), table.rejected().to(rejected, name="rejected"))
+    far, delta = ts.to_memory("no zone, far"), ts.to_delta(tmp_path / "delta", writer="spark")
+    later = table.with_columns(far=F.expr("timestamp_ntz'+20000-01-01 00:00:00'"))
+    outputs = (
+        table.to(sink, name="seen"), table.rejected().to(rejected, name="rejected"),
+        later.to(far, name="far"), table.to(delta, name="delta"),
+    )  # fmt: skip
     run(*outputs, checkpoint=checkpoint)
     assert [row["_timestamp"] == row.at for row in sink.rows()] == [True] * 6
+    assert {row.far for row in far.rows()} == {"+20000-01-01 00:00:00"}
+    assert spark.read.format("delta").load(str(tmp_path / "delta")).count() == 3
     read = ts.read_state(spark, checkpoint, "seen", as_of="2024-11-03 02:00:00")
     assert {kind for name, kind in read.dtypes if name.startswith(("_", "valid"))} == {"timestamp"}
     assert sorted(row.port for row in read.collect()) == [0, 1, 2]

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, TimestampType
 
 from tablestream.connectors.delta.marks import Commit, DeltaMark
 from tablestream.connectors.delta.names import MAPPING, needs_mapping
@@ -85,7 +85,9 @@ class SparkTable:
             "userMetadata",
             restored["version"].try_cast("bigint"),
             F.coalesce(
-                F.unix_micros(restored["timestamp"].try_cast("timestamp")),
+                F.unix_micros(
+                    restored["timestamp"].try_cast(TimestampType())
+                ),  # a setting says what the word is
                 restored["datetime"].try_cast("bigint") * 1000,  # delta-rs writes milliseconds
             ),
         ).collect()

@@ -74,7 +74,9 @@ def _shown(value: Column, kind: T.DataType) -> Column:
 def _time(value: Column, kind: T.DataType) -> Column:
     first, last = _SURE
     sure = F.when(value.between(F.lit(first).cast(kind), F.lit(last).cast(kind)), value)
-    number = F.unix_date(value) if isinstance(kind, T.DateType) else F.unix_micros(value.cast("timestamp"))
+    number = (
+        F.unix_date(value) if isinstance(kind, T.DateType) else F.unix_micros(value.cast(T.TimestampType()))
+    )
     return F.struct(
         sure.alias("time"), number.cast("bigint").alias("number"), value.cast("string").alias("text")
     )
