@@ -142,6 +142,12 @@ GROUPS_OF_SUBQUERIES: Queries = {
             (SELECT p.city FROM wages WHERE wages.id = p.id AND wage < boss) AS y FROM people p
     """,
     "exists of other groups": "SELECT id FROM people p WHERE EXISTS (SELECT 1 FROM notes n WHERE n.who = p.id GROUP BY n.stars)",
+    "exists of groups under other names": """
+        SELECT id FROM people p WHERE EXISTS (SELECT upper(n.note) AS u, n.stars + 1 AS s, max(stars) FROM notes n
+            WHERE n.who = p.id GROUP BY u, n.stars ORDER BY u, s LIMIT 2)
+        OR EXISTS (SELECT p.age + n.stars AS x, n.* FROM notes n WHERE n.who = p.boss ORDER BY x LIMIT 1)
+        OR EXISTS (SELECT n.stars + 1 AS k FROM notes n GROUP BY n.stars + 1 HAVING k > 3 ORDER BY k)
+    """,
     "exists of all rows": "SELECT id FROM people p WHERE EXISTS (SELECT count(*) FROM notes n WHERE n.who = p.id) AND age > 20",
     "in": "SELECT id FROM people p WHERE boss IN (SELECT max(stars) FROM notes n WHERE n.who = p.id)",
     "not in": """
@@ -363,6 +369,18 @@ NAMES: Queries = {
     "star of a struct of a table": (
         "SELECT n.s.* EXCEPT (x), n.id FROM (SELECT id, named_struct('x', age, 'y', city) AS s FROM people) n",
         "SELECT city AS y, id FROM people",
+    ),
+    "star of a struct that is called like a table": (
+        "SELECT n.s.*, s.* FROM (SELECT id, named_struct('x', age) AS s FROM people) n JOIN wages s ON n.id = s.id",
+        "SELECT age AS x, s.* FROM people n JOIN wages s ON n.id = s.id",
+    ),
+    "stars of structs in structs": (
+        """
+        SELECT n.a.b.*, a.c.* FROM (
+            SELECT id, named_struct('b', named_struct('x', age), 'c', named_struct('y', city)) AS a FROM people
+        ) n
+        """,
+        "SELECT age AS x, city AS y FROM people",
     ),
     "star of using": "SELECT * FROM people FULL JOIN wages USING (id)",
     "star of natural": "SELECT * FROM people NATURAL LEFT JOIN wages",

@@ -15,6 +15,36 @@ if TYPE_CHECKING:
 
 #: Queries, and for each reason its line, column, clause and a part of its text.
 REFUSED = {
+    "SELECT id FROM people p WHERE EXISTS (SELECT explode(collect_list(stars)) FROM notes n WHERE n.who = 1 GROUP BY n.who)": [
+        (1, 46, "SELECT", "It stands beside groups, window functions or another one of its kind.")
+    ],
+    "SELECT id FROM people WHERE EXISTS (SELECT explode(collect_list(stars)) FROM notes HAVING true)": [
+        (1, 44, "SELECT", "It stands beside groups, window functions or another one of its kind.")
+    ],
+    "SELECT id FROM people p WHERE EXISTS (SELECT 1 FROM notes n WHERE n.who = p.id GROUP BY nope)": [
+        (1, 89, "GROUP BY", "There is no column nope.")
+    ],
+    "SELECT id FROM people p WHERE EXISTS (SELECT 1 FROM notes n WHERE n.who = p.id GROUP BY n.who ORDER BY nope LIMIT 3)": [
+        (1, 104, "ORDER BY", "There is no column nope.")
+    ],
+    "SELECT id FROM people p WHERE EXISTS (SELECT stars FROM notes n WHERE n.who = p.id GROUP BY n.who)": [
+        (1, 46, "SELECT", "stars is neither grouped nor aggregated.")
+    ],
+    "SELECT id FROM people p WHERE NOT EXISTS (SELECT upper(nope) FROM notes n WHERE n.who > p.id)": [
+        (1, 56, "SELECT", "There is no column nope.")
+    ],
+    "SELECT id FROM people p WHERE EXISTS (SELECT nope FROM notes n WHERE n.who = p.id HAVING count(*) > 1)": [
+        (1, 46, "SELECT", "There is no column nope.")
+    ],
+    "SELECT s.* FROM (SELECT id, struct(age) AS s FROM people) a JOIN (SELECT id, struct(wage) AS s FROM wages) b ON a.id = b.id": [
+        (1, 8, "SELECT", "s is ambiguous: a.s, b.s.")
+    ],
+    "SELECT n.a.c.* FROM (SELECT id, named_struct('b', struct(age)) AS a FROM people) n": [
+        (1, 8, "SELECT", "n.a.c has no columns here.")
+    ],
+    "SELECT p.id FROM people p JOIN (SELECT id, timestamp'2020-01-01' AS t FROM wages) w ON p.age = w.t": [
+        (1, 88, "ON", "A value of type int cannot be compared with one of type timestamp.")
+    ],
     "SELECT p.id FROM people p CROSS JOIN UNNEST(array(age), array(boss, id))": [
         (1, 27, "UNNEST", "It takes one array.")
     ],
@@ -244,7 +274,7 @@ def test_what_is_no_query_is_an_argument_error(tables: dict[str, ts.Table]) -> N
             ts.sql(query, **tables)
     with pytest.raises(ts.errors.ArgumentError, match="people=1 is not a table"):
         ts.sql("SELECT id FROM people", people=1)  # type: ignore[arg-type]
-    with pytest.raises(ts.errors.ArgumentError, match="one name in small letters"):
+    with pytest.raises(ts.errors.ArgumentError, match="people and People are one name here"):
         ts.sql("SELECT id FROM people", people=tables["people"], People=tables["wages"])
 
 

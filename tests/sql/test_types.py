@@ -131,6 +131,6 @@ def test_a_key_that_a_cast_can_make_equal_to_another_is_no_whole_key(spark: Spar
 
 def test_what_spark_does_not_compare_is_refused(spark: SparkSession) -> None:
     with pytest.raises(
-        ts.errors.SqlRefusedError, match="type int with one of type timestamp cannot be compared"
+        ts.errors.SqlRefusedError, match="type int cannot be compared with one of type timestamp"
     ):
         ts.sql("SELECT f.k FROM few f JOIN times t ON f.k = t.moment", **tables_of(spark, TABLES))

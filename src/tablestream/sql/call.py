@@ -63,8 +63,12 @@ def sql(query: str, /, **tables: Table | Stream | GlobalTable) -> Table | Stream
     for name, one in tables.items():
         if not isinstance(one, Table | Stream):
             raise ArgumentError(f"{name}={one!r} is not a table.", hint="Create it with tablestream.table.")
-    if len({name.lower() for name in tables}) < len(tables):
-        raise ArgumentError("Two tables have one name in small letters.", hint="Give each its own.")
+    by_name: dict[str, str] = {}
+    for name in tables:
+        other = by_name.setdefault(name.lower(), name)
+        if other != name:
+            said = f"{other} and {name} are one name here: upper and lower case are the same."
+            raise ArgumentError(said, hint="Give each table its own.")
     statements = parsed(query)
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         raise ArgumentError("sql() takes one query.", hint="Write one SELECT, without other statements.")

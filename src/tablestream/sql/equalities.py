@@ -114,10 +114,8 @@ def in_one_type(one: exp.Expr, other: exp.Expr, left: Scope, right: Scope) -> tu
         kind = T.StringType()
     if isinstance(kind, T.StringType) and T.NullType() not in kinds:
         # Without ANSI, Spark says so of a text and a number, and compares them as numbers.
-        said = " with one of type ".join(kind.simpleString() for kind in kinds)
-        raise left.context.refuse(
-            one, left.clause, f"A value of type {said} cannot be compared.", "Cast one."
-        )
+        said = " cannot be compared with one of type ".join(kind.simpleString() for kind in kinds)
+        raise left.context.refuse(one, left.clause, f"A value of type {said}.", "Cast one.")
     made = (
         node if common_type(own, kind) == kind else cast(node, sql_type(kind))
         for node, own in zip((one, other), kinds, strict=True)

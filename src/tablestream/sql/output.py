@@ -56,7 +56,7 @@ def items_of(select: exp.Select, scope: Scope, context: Context) -> list[Item]:
     found: list[Item] = []
     for one in select.expressions:
         with context.reasons.part(beginning(one), "SELECT"):
-            found += _star(one, scope.rows, context) if one.is_star else [_item(one, scope)]
+            found += _star(one, scope, context) if one.is_star else [_item(one, scope)]
     _check_names(shown_items(found, context), scope, context)
     return found
 
@@ -87,10 +87,11 @@ def _item(node: exp.Expr, scope: Scope) -> Item:
     return Item(name, expression, scope.name(expression), is_named)
 
 
-def _star(node: exp.Expr, rows: Rows, context: Context) -> list[Item]:
+def _star(node: exp.Expr, scope: Scope, context: Context) -> list[Item]:
     """The columns that a star stands for."""
+    rows, parts = scope.rows, node.parts[:-1] if isinstance(node, exp.Column) else []
+    before = [one for one in parts if isinstance(one, exp.Identifier)]
     star = node.this if isinstance(node, exp.Column) else node
-    table = node.table if isinstance(node, exp.Column) else ""
     if not isinstance(star, exp.Star):
         raise context.refuse(node, "SELECT", "A star cannot stand here.", "Name the columns.")
     for part in ("replace", "rename", "ilike"):
@@ -98,34 +99,30 @@ def _star(node: exp.Expr, rows: Rows, context: Context) -> list[Item]:
             raise context.refuse(
                 node, "SELECT", f"Spark has no {part.upper()} of a star.", "Name the columns."
             )
+    table = rows.fold(before[0].name) if len(before) == 1 else ""
+    if before and (not table or table not in rows.sources):
+        every = _fields(before, scope)
+    else:
+        every = [
+            Item(one.name, exp.column(one.name, table=one.source or None), one.column)
+            for one in rows.shown
+            if (rows.fold(one.source) == table if table else not one.merged)
+        ]
     left_out = {rows.fold(one.name) for one in star.args.get("except_") or star.args.get("except") or []}
-    chosen = [
-        one
-        for one in rows.shown
-        if (rows.fold(one.source) == rows.fold(table) if table else not one.merged)
-        and rows.fold(one.name) not in left_out
-    ]
-    fields = [] if chosen else _fields(node, rows, left_out)
-    if not chosen and not fields:
-        raise context.refuse(node, "SELECT", f"{table or '*'} has no columns here.", "")
-    return fields or [
-        Item(one.name, exp.column(one.name, table=one.source or None), one.column) for one in chosen
-    ]
+    found = [one for one in every if rows.fold(one.name) not in left_out]
+    if not found:
+        said = ".".join(one.name for one in before) or "*"
+        raise context.refuse(node, "SELECT", f"{said} has no columns here.", "")
+    return found
 
 
-def _fields(node: exp.Expr, rows: Rows, left_out: set[str]) -> list[Item]:
+def _fields(struct: Sequence[exp.Identifier], scope: Scope) -> list[Item]:
     """The fields that a star behind a struct stands for."""
-    names = [one.name for one in node.parts[:-1]] if isinstance(node, exp.Column) else []
-    found = rows.find(names) if names else None
-    if found is None or found[1] < len(names):
-        return []
-    kind = rows.table.schema[found[0].column].dataType
-    fields = kind.names if isinstance(kind, T.StructType) else []
-    return [
-        Item(one, exp.column(*reversed([*names, one]), quoted=True), None)
-        for one in fields
-        if rows.fold(one) not in left_out
-    ]
+    text, fields = scope.sql(exp.column(*reversed(struct))), list[str]()
+    with suppress(PySparkException), unlogged():  # it has no such field
+        kind = empty_rows(scope.rows.table).select(F.expr(text)).schema[0].dataType
+        fields = kind.names if isinstance(kind, T.StructType) else []
+    return [Item(one, exp.column(one, *reversed(struct), quoted=True), None) for one in fields]
 
 
 def _check_names(items: Sequence[Item], scope: Scope, context: Context) -> None:

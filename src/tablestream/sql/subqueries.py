@@ -24,11 +24,12 @@ from sqlglot import exp
 
 from tablestream import functions as tf
 from tablestream.connectors.sink import quoted
+from tablestream.sql.aggregates import is_aggregate
 from tablestream.sql.context import Context
 from tablestream.sql.elements import explodes
 from tablestream.sql.equalities import in_one_type
 from tablestream.sql.from_ import from_rows
-from tablestream.sql.groups import Group, grouped, is_grouped
+from tablestream.sql.groups import Group, grouped, groups_of, is_grouped
 from tablestream.sql.handles import never_null
 from tablestream.sql.joins import is_one_row
 from tablestream.sql.matches import (
@@ -125,12 +126,16 @@ def where(rows: Rows, node: exp.Expr, clause: str, scope: Scope, context: Contex
 def _joined(node: exp.Expr, whole: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Rows:
     """Join a subquery, and let the scope know its value."""
     if isinstance(node, exp.Exists):
-        query = _some_row(_select_of(node.this, context))
+        given = _select_of(node.this, context)
+        query = _some_row(given)
         one_group = _one_group(query, None, rows, scope, context)
         if one_group is not None:
             rows, text, _ = one_group
         else:
-            rows, text = mark(for_each(_related(query, scope, context), rows, scope, context), rows, scope)
+            found = _related(query, scope, context)
+            if isinstance(given, exp.Select) and isinstance(query, exp.Select) and _is_simple(query):
+                _check_names(given, found, scope, context)
+            rows, text = mark(for_each(found, rows, scope, context), rows, scope)
     elif isinstance(node, exp.In):
         rows, text = _in(node, whole, rows, scope, context)
     elif isinstance(node, exp.Binary):
@@ -150,23 +155,51 @@ def _select_of(node: exp.Expr, context: Context) -> exp.Query:
 
 
 def _some_row(query: exp.Query) -> exp.Query:
-    """A subquery of EXISTS without ORDER BY, LIMIT and groups, which make no difference if a row is wanted."""
+    """A subquery of EXISTS without ORDER BY, LIMIT and groups, which make no difference if a row is wanted.
+
+    Groups do if their row explodes: there may be nothing in it.
+    """
     limit = query.args.get("limit")
     if query.args.get("offset") or (limit is not None and limit.expression.name in {"", "0"}):
         return query
+    order, group = query.args.get("order"), query.args.get("group")
     query = query.copy()
     for part in ("order", "limit", "distinct"):
         query.set(part, None)
-    group = query.args.get("group")
-    is_more = any(map(query.args.get, ("having", "qualify")))
-    if group is not None and not is_more and not more_parts(group, ("expressions",)):
-        if not all(
-            isinstance(one, exp.Column) for one in group.expressions
-        ):  # a set of no columns has a group
-            return query
+    if not isinstance(query, exp.Select):
+        return query
+    named = list(_columns_of_row(order)) if order is not None else []
+    is_more = any(map(query.args.get, ("having", "qualify"))) or explodes(query)
+    by_columns = group is not None and all(isinstance(one, exp.Column) for one in group.expressions)
+    if group is not None and by_columns and not is_more and not more_parts(group, ("expressions",)):
+        named += [one for node in (*query.selects, group) for one in _columns_of_row(node)]
         query.set("group", None)
         query.set("expressions", [exp.Literal.number(1)])
-    return query
+    return query.select(*named) if _is_simple(query) else query  # only what a query names is read
+
+
+def _check_names(query: exp.Select, found: Related, outer: Scope, context: Context) -> None:
+    """Refuse what is not there in the clauses of a subquery of EXISTS that make no difference if a row is wanted."""
+    inner, order = replace(found.scope, clause="GROUP BY"), query.args.get("order")
+    groups = [one.node for one in groups_of(query, inner, context)[0]]
+    aliases = {inner.rows.fold(one.alias): "" for one in query.selects if isinstance(one, exp.Alias)}
+    made = {inner.same(one): "" for one in groups}
+    shown = replace(inner, clause="SELECT", made=made, aliases=aliases, grouped=is_grouped(query))
+    ordered = order.expressions if order is not None else []
+    clauses = (groups, inner), (query.selects, shown), (ordered, replace(shown, clause="ORDER BY"))
+    for nodes, scope in clauses:
+        for one in (column for node in nodes for column in _columns_of_row(node, scope)):
+            if scope.tells(one) or not outer.tells(one):
+                scope.sql(one)
+
+
+def _columns_of_row(node: exp.Expr, scope: Scope | None = None) -> Iterator[exp.Column]:
+    """The columns of an expression that are in no aggregate and subquery of it, nor in a group of the scope."""
+    if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
+        yield node
+    elif not (is_aggregate(node) or is_subquery(node) or (scope and scope.same(node) in scope.made)):
+        for child in node.iter_expressions():
+            yield from _columns_of_row(child, scope)
 
 
 def _related(query: exp.Expr, outer_scope: Scope, context: Context) -> Related:
@@ -399,7 +432,7 @@ def _one_group(
         The rows, whether there is a group, and the value of a column of it; None: the subquery is none of these.
     """
     is_more = any(query.args.get(one) for one in ("limit", "offset", "qualify"))
-    if not isinstance(query, exp.Select) or is_more or not is_grouped(query):
+    if not isinstance(query, exp.Select) or is_more or not is_grouped(query) or explodes(query):
         return None
     group, having = query.args.get("group"), query.args.get("having")
     if (having is not None and having.find(exp.Query)) or (
@@ -410,6 +443,8 @@ def _one_group(
     by = {found.scope.same(mine) for _, mine in found.pairs}
     if group is not None and (not by or any(found.scope.same(one) not in by for one in group.expressions)):
         return None
+    if item is None:
+        _check_names(query, found, scope, context)
     found = for_each(found, rows, scope, context)
     groups = [Group(f"by_{n}", mine, None) for n, (_, mine) in enumerate(found.pairs, 1)]
     value, condition = item and item.unalias(), having and having.this
@@ -458,10 +493,12 @@ def _matched(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Rows
     exists = (node.this if is_negated else node).unnest()
     if not isinstance(exists, exp.Exists) or not is_subquery(exists):
         return None
-    query = _some_row(_select_of(exists.this, context))
-    if not isinstance(query, exp.Select) or not _is_simple(query):
+    whole = _select_of(exists.this, context)
+    query = _some_row(whole)
+    if not isinstance(whole, exp.Select) or not isinstance(query, exp.Select) or not _is_simple(query):
         return None
     found = _read(query, scope, context)
     if not found.others:
         return None
+    _check_names(whole, found, scope, context)
     return matching(rows, found, scope, context, "left_anti" if is_negated else "left_semi")
