@@ -14,7 +14,16 @@ from tests.plans.catalogue import COMPOSED, SINGLE, by_letter, own_key
 from tests.plans.comparing import sources_of
 from tests.plans.engine import Engine, Output
 from tests.plans.logs import random_log
-from tests.plans.tables import counted, foreign_key_join, many_to_many, one_to_many, over, points, source
+from tests.plans.tables import (
+    counted,
+    foreign_key_join,
+    many_to_many,
+    materialized,
+    one_to_many,
+    over,
+    points,
+    source,
+)
 from tests.provenance.asking import why
 
 if TYPE_CHECKING:
@@ -122,6 +131,20 @@ def test_a_join_as_of_a_time_names_the_version_that_each_row_has(name: str) -> N
             assert value == f"({mine.row.get('v', value[1:-6])},{shown})", (key, found)
             versions[shown != "null"] += 1
     assert versions[True] > 5
+
+
+def test_a_table_with_a_history_has_its_latest_row_though_a_late_change_is_told_after_it() -> None:
+    node = materialized(source("A"), 5)
+    late = 0
+    for seed in range(8):
+        log, engine = random_log(sources_of([node]), seed, 60), Engine([Output(node)], shards=3)
+        told = [one for half in (log[:30], log[30:]) for one in engine.run(half)[0]]
+        latest = {one.key: one.value for one in sorted(told, key=lambda one: one.ts)}
+        for (key, value), found in zip(latest.items(), why(engine, node, *latest), strict=True):
+            assert found.there is (value is not None), (key, found)
+            assert found.row.get("v") == value, (key, found)
+        late += latest != {one.key: one.value for one in told}
+    assert late > 2
 
 
 def only(log: Sequence[Record], found: Finding) -> list[Record]:

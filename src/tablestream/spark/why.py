@@ -73,7 +73,8 @@ def why(
     The answer is what the state has: joins, groups and first rows are followed. Expressions are not computed again: of
     a column that the state does not keep, the answer has the expression; where a condition decides and the state
     does not have the rows behind it, it says that this is not known. Of a join as of a time it has the
-    version that was found. Joins of histories and streams are not followed.
+    version that was found. Of a table with a history it has the latest row; a target that was told a late change
+    after it shows that change. Joins of histories and streams are not followed.
     Cost: each table on the way is read once, however many rows are asked for, as by `read_state`.
 
     Examples
