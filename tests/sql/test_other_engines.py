@@ -129,6 +129,12 @@ GROUPS_OF_SUBQUERIES: Queries = {
     "more than equal": """
         SELECT id, (SELECT max(stars) FROM notes n WHERE n.who = p.boss AND n.stars <= p.id GROUP BY who) AS x FROM people p
     """,
+    "more than equal, with its group": """
+        SELECT id, (SELECT max(stars) + who FROM notes n WHERE n.who = p.boss AND n.stars <= p.id GROUP BY who) AS x FROM people p
+    """,
+    "exists, having an alias": """
+        SELECT id FROM people p WHERE EXISTS (SELECT count(*) AS c, n.who FROM notes n WHERE n.who = p.id GROUP BY n.who HAVING c > 1)
+    """,
     "exists": """
         SELECT id FROM people p
         WHERE EXISTS (SELECT n.who FROM notes n WHERE n.who = p.boss GROUP BY n.who HAVING count(*) > 1)
@@ -140,6 +146,10 @@ GROUPS_OF_SUBQUERIES: Queries = {
     "a row with columns around it": """
         SELECT id, (SELECT coalesce(b.age, 1) + p.age FROM people b WHERE b.id = p.boss) AS x,
             (SELECT p.city FROM wages WHERE wages.id = p.id AND wage < boss) AS y FROM people p
+    """,
+    "a row with tests beside it": """
+        SELECT id, (SELECT b.age ISNULL OR p.age > 20 FROM people b WHERE b.id = p.boss) AS x,
+            (SELECT b.age > 20 AND p.age IN (VALUES (20), (30)) FROM people b WHERE b.id = p.boss) AS y FROM people p
     """,
     "exists of other groups": "SELECT id FROM people p WHERE EXISTS (SELECT 1 FROM notes n WHERE n.who = p.id GROUP BY n.stars)",
     "exists of groups under other names": """

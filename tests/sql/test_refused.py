@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 #: Queries, and for each reason its line, column, clause and a part of its text.
 REFUSED = {
+    "SELECT id, (SELECT b.age + p.age + (SELECT max(wage) FROM wages) FROM people b WHERE b.id = p.boss) AS x FROM people p": [
+        (1, 36, "SELECT", "A subquery cannot stand here.")
+    ],
+    "SELECT id, (SELECT max(stars) FROM notes n WHERE n.who = p.id HAVING sum(stars) > p.age) AS x FROM people p": [
+        (1, 83, "HAVING", "A subquery with groups, LIMIT or UNION cannot name p.age of the query around it.")
+    ],
     "SELECT id FROM people p WHERE EXISTS (SELECT explode(collect_list(stars)) FROM notes n WHERE n.who = 1 GROUP BY n.who)": [
         (1, 46, "SELECT", "It stands beside groups, window functions or another one of its kind.")
     ],

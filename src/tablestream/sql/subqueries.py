@@ -46,9 +46,9 @@ from tablestream.sql.matches import (
 from tablestream.sql.named import with_names
 from tablestream.sql.order import first_rows, is_special, limit_of, ordering, takes_first
 from tablestream.sql.output import Item
-from tablestream.sql.parse import beginning, is_bare, is_subquery, more_parts, not_false, spliced
+from tablestream.sql.parse import beginning, is_bare, is_subquery, more_parts, not_false, placed, span
 from tablestream.sql.refusals import PartRefusedError
-from tablestream.sql.rows import Rows, unique
+from tablestream.sql.rows import Rows, Visible, unique
 from tablestream.sql.scope import REFUSED, Scope, own_columns
 
 #: Comparisons with ANY, each with its sign and the values of a subquery of which one must fulfil it if any does.
@@ -59,6 +59,9 @@ _COMPARED: dict[type[exp.Expr], tuple[str, tuple[str, ...]]] = {
     exp.GTE: (">=", ("least",)),
     exp.NEQ: ("<>", ("least", "greatest")),
 }
+
+#: The table of the columns of a subquery's row, where those of the query around it are beside them.
+_LOOKED_UP = "(subquery)"
 
 
 def is_any(node: exp.Expr) -> bool:
@@ -390,11 +393,11 @@ def _scalar(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple
             "This subquery may have several rows.",
             "Aggregate it, as in (SELECT max(x) ...), or compare its whole key with the query around it.",
         )
-    return _of_a_row(item, keyed or [], found, rows, scope, context)
+    return _of_a_row(item, keyed or [], found, rows, scope)
 
 
 def _of_a_row(
-    item: exp.Expr, key: Sequence[exp.Expr], found: Related, rows: Rows, scope: Scope, context: Context
+    item: exp.Expr, key: Sequence[exp.Expr], found: Related, rows: Rows, scope: Scope
 ) -> tuple[Rows, str]:
     """Join the one row of a subquery, and compute a value of it, which may have columns of the query around it."""
     table, outer = found.rows.table, scope.sqls(key)
@@ -406,12 +409,16 @@ def _of_a_row(
     values = {number: text for text, number in numbered.items()}
     rows, names = looked_up(rows, table, outer, {"found": None, **values})
 
-    def both(one: exp.Expr) -> str | None:
-        if not isinstance(one, exp.Column):
-            return None
-        return quoted(names[numbered[found.scope.sql(one)]]) if found.scope.tells(one) else scope.sql(one)
+    def renamed(one: exp.Expr) -> exp.Expr:
+        if not isinstance(one, exp.Column) or not found.scope.tells(one):
+            return one
+        name = names[numbered[found.scope.sql(one)]]
+        return placed(exp.column(name, table=_LOOKED_UP, quoted=True), span(one))
 
-    return rows, f"(CASE WHEN {quoted(names['found'])} THEN {spliced(item, context.text, both)} END)"
+    own = [Visible(_LOOKED_UP, names[one], names[one], merged=True) for one in values]
+    made = scope.made | {quoted(one.column): quoted(one.column) for one in own}
+    both = replace(scope, rows=replace(rows, visible=(*scope.rows.visible, *own)), made=made)
+    return rows, f"(CASE WHEN {quoted(names['found'])} THEN {both.sql(item.transform(renamed))} END)"
 
 
 def _is_constant(query: exp.Expr) -> bool:
@@ -439,18 +446,29 @@ def _one_group(
         group is not None and more_parts(group, ("expressions",))
     ):
         return None
-    found = _read(query, scope, context)
+    found = _read(query, scope, replace(context, is_around=scope.tells))
     by = {found.scope.same(mine) for _, mine in found.pairs}
     if group is not None and (not by or any(found.scope.same(one) not in by for one in group.expressions)):
         return None
     if item is None:
         _check_names(query, found, scope, context)
-    found = for_each(found, rows, scope, context)
+    # behind `for_each` the groups are the rows around them, of which each has one value of GROUP BY
+    equal = (
+        [exp.Max(this=one.copy()) for one in group.expressions] if group is not None and found.others else []
+    )
+    found = for_each(found, rows, scope, found.scope.context)
     groups = [Group(f"by_{n}", mine, None) for n, (_, mine) in enumerate(found.pairs, 1)]
     value, condition = item and item.unalias(), having and having.this
     count = exp.Count(this=exp.Star()) if group is not None else None
-    nodes = [one for one in (value, condition, count) if one is not None]
-    made = grouped(found.rows, groups, nodes, found.scope, context)
+    said = {rows.fold(one.name) for one in own_columns(condition)} if condition is not None else set()
+    aliases = {
+        rows.fold(one.alias): one.this
+        for one in query.selects
+        if isinstance(one, exp.Alias) and rows.fold(one.alias) in said
+    }
+    nodes = [one for one in (value, condition, count, *aliases.values(), *equal) if one is not None]
+    made = grouped(found.rows, groups, nodes, found.scope, found.scope.context)
+    made.scope.made |= {found.scope.same(one.this): made.scope.made[found.scope.same(one)] for one in equal}
     table = made.rows.table
     values = {one: quoted(one) for one in table.columns if group is not None or one not in table.key_columns}
     outer = scope.sqls(theirs for theirs, _ in found.pairs)
@@ -462,7 +480,7 @@ def _one_group(
     texts = {same: shown.get(text, text) for same, text in made.scope.made.items()}
     inner = replace(made.scope, made=texts)
     text = f"({inner.sql(value)})" if value is not None else ""
-    inner.aliases = {rows.fold(item.alias): text} if isinstance(item, exp.Alias) else {}
+    inner.aliases = {name: inner.sql(one) for name, one in aliases.items()}
     inner.clause = "HAVING"
     there = [f"{inner.sql(count)} > 0"] if count is not None else []
     there += [f"coalesce({inner.sql(condition)}, false)"] if condition is not None else []
