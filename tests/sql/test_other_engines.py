@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -544,8 +544,8 @@ def test_a_star_of_an_earlier_result_stands_for_the_columns_that_its_query_names
         "the table": ("SELECT DISTINCT * FROM wages", "SELECT DISTINCT * FROM wages"),
     }  # fmt: skip
     assert named.columns == ["id", "wage"]
-    tables |= {"homes": homes, "places": places}
-    outputs = {name: (ts.sql(one, **tables), duckdb) for name, (one, duckdb) in queries.items()}
+    every: dict[str, Any] = {**tables, "homes": homes, "places": places}
+    outputs = {name: (ts.sql(one, **every), duckdb) for name, (one, duckdb) in queries.items()}
     compare(outputs, changes(5), shards=2)
     result = ts.sql("SELECT * FROM homes", homes=homes)
     assert ts.sql("SELECT DISTINCT * FROM result", result=result).columns == ["city"]
