@@ -188,6 +188,10 @@ CONSTANTS: Queries = {
         SELECT id FROM people
         WHERE (age, boss) NOT IN (VALUES (20, 1), (30, CAST(NULL AS INT))) OR NOT (age, boss) IN (VALUES (30, 1), (30, 2))
     """,
+    "in a join in parentheses": """
+        SELECT w.id, v.y FROM wages w FULL JOIN ((VALUES (1, 'a'), (2, 'b')) AS v(x, y) LEFT JOIN people p ON v.x = p.id)
+        ON w.wage = v.x
+    """,
     "in a query": "SELECT id FROM people WHERE age IN (SELECT v.a * 10 FROM (VALUES (2), (3), (4)) AS v(a) WHERE v.a > 2)",
     "named": """
         WITH v(a, b) AS (VALUES (20, 'x'), (30, 'y'), (99, 'z')) SELECT v.b, p.id FROM v LEFT JOIN people p ON p.age = v.a

@@ -251,6 +251,9 @@ def _rows_of(node: exp.Expr, context: Context) -> Rows:
         return _table(node, context)
     if isinstance(node, exp.Table) and isinstance(node.this, exp.Anonymous):
         return _function(node, node.this, context)
+    if isinstance(node, exp.Table) and isinstance(node.this, exp.Values):  # within the parentheses of a join
+        alias, node = node.args.get("alias"), node.this.copy()
+        node.set("alias", alias)
     if isinstance(node, exp.Values):
         return replace(
             expanded(exp.Join(this=node.copy()), one_row(node, context), context), place=beginning(node)

@@ -126,8 +126,9 @@ def _in_few_words(tree: exp.Expr) -> exp.Expr:
     ``SELECT * FROM VALUES ...`` for ``VALUES`` that are no part of ``FROM``.
     """
     for values in [*tree.find_all(exp.Values)]:
-        around = values.parent
-        within = around.parent if isinstance(around, exp.Subquery) else around
+        around = within = values.parent
+        while isinstance(within, exp.Subquery | exp.Table):  # parentheses
+            within = within.parent
         if not isinstance(within, exp.From | exp.Join | exp.Lateral | exp.In):
             made = placed(exp.select("*"), span(values))
             tree = made if around is None else tree
