@@ -11,7 +11,7 @@ import re
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -58,14 +58,19 @@ def called(*arguments: str) -> Result:
     return CliRunner().invoke(app, list(arguments))
 
 
+def imported(name: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module in a directory, under a name that no other test has: Python imports a name once."""
+    monkeypatch.chdir(directory)
+    monkeypatch.syspath_prepend(str(directory))
+    (directory / f"{name}.py").write_text(MODULE)
+    return importlib.import_module(name)
+
+
 def test_the_commands_check_evolve_and_drop(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "living.py").write_text(MODULE)
+    living = imported("living", tmp_path, monkeypatch)
     ChangeLog(tmp_path / "log", "").add([{"id": 1, "sku": "cup"}, {"id": 2, "sku": "cup"}])
-    living = importlib.import_module("living")
     checkpoint = f"{tmp_path}/checkpoint"
     run(*living.outputs(spark), checkpoint=tmp_path / "checkpoint", evolvable=True)
     place = ["--checkpoint", checkpoint]
@@ -101,11 +106,8 @@ def test_the_commands_check_evolve_and_drop(
 def test_a_terminal_shows_the_tasks_and_ctrl_c_keeps_the_old_plan(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "stopped.py").write_text(MODULE)
+    living = imported("stopped", tmp_path, monkeypatch)
     ChangeLog(tmp_path / "log", "").add([{"id": 1, "sku": "cup"}])
-    living = importlib.import_module("stopped")
     checkpoint = tmp_path / "checkpoint"
     run(*living.outputs(spark), checkpoint=checkpoint, evolvable=True)
     begun = checkpoint / "tablestream-generations"

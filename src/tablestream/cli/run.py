@@ -37,6 +37,7 @@ _TOO_LATE = {
     "--redact": "Give redact= to tablestream.start there.",
     "--shards": "Give shards= to tablestream.start there.",
     "--evolvable": "Give evolvable= to tablestream.start there.",
+    "--not-evolvable": "Give evolvable= to tablestream.start there.",
     "--on-plan-change": "Give on_plan_change= to tablestream.start there.",
     "--checkpoint": "Give the function a parameter checkpoint, or omit --checkpoint.",
 }
@@ -105,9 +106,8 @@ def run(
     log = Path(tempfile.gettempdir()) / f"tablestream-run-{os.getpid()}.log"
     words: dict[str, str | bool | None] = {"--checkpoint": checkpoint, "--once": once}
     words |= {"--limit": None if limit is None else str(limit), "--on-drop": on_drop, "--redact": redact}
-    kept = None if evolvable is None else "--evolvable" if evolvable else "--not-evolvable"
     words |= {"--shards": None if shards is None else str(shards), "--on-plan-change": on_plan_change}
-    words |= {kept: True} if kept else {}
+    words |= {"--evolvable": evolvable is True, "--not-evolvable": evolvable is False}
     repeated = {"--to": to or [], "--set": variables or [], "--on-error": on_error or []}
     go_on = _command(target, words | {"--json": as_json}, repeated)
     with (
@@ -123,11 +123,8 @@ def run(
         found = load(target, given, ["checkpoint"] if checkpoint is None else [], variables)
         outputs = written_to(found, sinks, sink_of(CONSOLE, screen, rows))
         if outputs is None:
-            options = {"--once": once, "--to": bool(to), "--checkpoint": directory.is_left}
-            options |= {"--on-error": bool(on_error), "--on-drop": on_drop is not None, "--redact": redact}
-            options |= {"--shards": shards is not None, "--evolvable": evolvable is not None}
-            options |= {"--on-plan-change": on_plan_change is not None}
-            query = _started(found, target, [name for name, is_given in options.items() if is_given])
+            is_given = words | repeated | {"--checkpoint": directory.is_left}
+            query = _started(found, target, [name for name in _TOO_LATE if is_given.get(name)])
         else:
             trigger = {"availableNow": True} if once else None
             query = start(

@@ -452,10 +452,17 @@ def _one_group(
         return None
     if item is None:
         _check_names(query, found, scope, context)
-    # behind `for_each` the groups are the rows around them, of which each has one value of GROUP BY
-    equal = (
-        [exp.Max(this=one.copy()) for one in group.expressions] if group is not None and found.others else []
-    )
+    return _joined_group(query, item, found, rows, scope)
+
+
+def _joined_group(
+    query: exp.Select, item: exp.Expr | None, found: Related, rows: Rows, scope: Scope
+) -> tuple[Rows, str, str]:
+    """Join the groups of a subquery, one for each row around it at most; see `_one_group`."""
+    group, having = query.args.get("group"), query.args.get("having")
+    # Behind `for_each` the groups are the rows around them, of which each has one value of GROUP BY.
+    is_joined = bool(found.others)
+    equal = [] if group is None else [exp.Max(this=one.copy()) for one in group.expressions if is_joined]
     found = for_each(found, rows, scope, found.scope.context)
     groups = [Group(f"by_{n}", mine, None) for n, (_, mine) in enumerate(found.pairs, 1)]
     value, condition = item and item.unalias(), having and having.this

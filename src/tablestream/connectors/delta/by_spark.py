@@ -85,9 +85,8 @@ class SparkTable:
             "userMetadata",
             restored["version"].try_cast("bigint"),
             F.coalesce(
-                F.unix_micros(
-                    restored["timestamp"].try_cast(TimestampType())
-                ),  # a setting says what the word is
+                # By its class: what the word "timestamp" stands for is a setting of the session.
+                F.unix_micros(restored["timestamp"].try_cast(TimestampType())),
                 restored["datetime"].try_cast("bigint") * 1000,  # delta-rs writes milliseconds
             ),
         ).collect()
