@@ -52,7 +52,8 @@ if TYPE_CHECKING:
     from tablestream.pictures.timeline import Timeline, timeline
     from tablestream.provenance.answer import Why
     from tablestream.sources import global_table, stream, table
-    from tablestream.spark.evolve import Evolution, check, drop_generations, evolve
+    from tablestream.spark.evolution import Evolution
+    from tablestream.spark.evolve import check, drop_generations, evolve
     from tablestream.spark.local_spark import local_session
     from tablestream.spark.relocation import relocate_checkpoint
     from tablestream.spark.requests import OutputRequest
@@ -163,7 +164,8 @@ _DEFINED_IN = {
     "tablestream.sources": ("global_table", "stream", "table"),
     "tablestream.spark.local_spark": ("local_session",),
     "tablestream.spark.relocation": ("relocate_checkpoint",),
-    "tablestream.spark.evolve": ("Evolution", "check", "drop_generations", "evolve"),
+    "tablestream.spark.evolution": ("Evolution",),
+    "tablestream.spark.evolve": ("check", "drop_generations", "evolve"),
     "tablestream.spark.requests": ("OutputRequest",),
     "tablestream.spark.runner": ("diagram", "plan_text", "start"),
     "tablestream.spark.session": ("configure",),

@@ -83,7 +83,10 @@ def test_the_commands_check_evolve_and_drop(
     lines = [
         json.loads(line) for line in called("check", "living:more", *place, "--json").output.splitlines()
     ]
+    about_s = lines[0].pop("about_s")
     assert lines[0] == {"micro_batch": 0, "same_plan": False}
+    assert 15 < about_s < 15.1
+    assert "It takes about 20 s." in called("check", "living:more", *place).output
     (kept,) = [one["why"] for one in lines if one.get("fate") == "kept"]
     assert re.fullmatch(r"the state has it: at most 2 rows, [\d.]+ k?B", kept)
     fates = {one["name"]: one["fate"] for one in lines[1:] if one["part"] == "output"}

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tablestream.planner.physical_plan import Output
+from tablestream.provenance.answer import Why
 from tablestream.provenance.finding import Asked
 from tablestream.provenance.registry import described
 from tablestream.provenance.steps import decode, encode
-from tablestream.provenance.text import text_of
+from tablestream.provenance.text import key_text, text_of
 from tablestream.topology.graph import base_of
+from tests.pictures.drawn import Drawn
 from tests.plans import catalogue
 from tests.plans.engine import Engine
 from tests.plans.tables import (
@@ -277,3 +279,22 @@ def test_what_is_only_there_for_rejected_records_is_described() -> None:
 
 def test_steps_of_another_version_are_not_read() -> None:
     assert decode('{"version": 99}') is None
+
+
+def test_an_answer_is_a_picture_too() -> None:
+    joined = foreign_key_join(A, B, "inner", pointer)
+    for node, key in ((counted(joined, own_key), "zz"), (joined, "2"), (joined, "1"), (A, "1")):
+        engine = Engine([Output(node)])
+        engine.run([one for one in LOG if one.source in engine.plan.sources])
+        (found,) = why(engine, node, key)
+        shown = Drawn(Why(found, 4).svg)
+        assert shown.faults() == []
+        assert len(shown.boxes) == len(list(found.every)) == len(shown.arrows) + 1
+        said = "".join(text.name for texts in shown.texts for text in texts).replace(" ", "")
+        for one in found.every:
+            parts = [f"{one.table}({one.what})", key_text(one), *one.notes]
+            assert all(part.replace(" ", "") in said for part in parts), one
+        assert Why(found, 4)._repr_mimebundle_() == {
+            "image/svg+xml": Why(found, 4).svg,
+            "text/plain": text_of(found),
+        }

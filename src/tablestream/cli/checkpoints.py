@@ -25,7 +25,7 @@ from tablestream.cli.sinks import written_to
 from tablestream.cli.target import Target, Variables, load, wrong_type
 from tablestream.cli.working import working
 from tablestream.connectors.console.sink import to_console
-from tablestream.spark.evolve import Evolution
+from tablestream.spark.evolution import Evolution, footer
 from tablestream.spark.evolve import check as checked
 from tablestream.spark.evolve import drop_generations as dropped
 from tablestream.spark.evolve import evolve as evolved
@@ -86,7 +86,11 @@ def _outputs(
 
 def _show(found: Evolution, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps({"micro_batch": found.micro_batch, "same_plan": found.is_same}))
+        typer.echo(
+            json.dumps(
+                {"micro_batch": found.micro_batch, "same_plan": found.is_same, "about_s": found.about_s}
+            )
+        )
         for one in found.parts:
             typer.echo(json.dumps(asdict(one)))
         return
@@ -98,9 +102,9 @@ def _show(found: Evolution, *, as_json: bool) -> None:
     rows = [tuple(str(getattr(one, name)) for name in columns) for one in found.parts]
     title = f"What becomes of the query after micro-batch {found.micro_batch}"
     print_rows(out, title, text_rows(columns, rows))
-    if found.refused:
-        said = f"It cannot evolve into this plan: see what is refused. {found.hint}"
-        out.print(Text(said.strip()), soft_wrap=True)
+    cannot = "It cannot evolve into this plan: see what is refused." if found.refused else ""
+    if last := f"{cannot} {footer(found)}".strip():
+        out.print(Text(last), soft_wrap=True)
 
 
 def evolve(

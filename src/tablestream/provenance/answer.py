@@ -7,7 +7,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from tablestream.pictures.svg import svg_of
 from tablestream.provenance.finding import Finding
+from tablestream.provenance.picture import picture_of
 from tablestream.provenance.text import text_of
 
 
@@ -22,7 +24,7 @@ def _with_texts(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Why:
-    """A row of a table, or that there is none, and what it was made of.
+    """A row of a table, or that there is none, and what it was made of. Notebooks show it as a picture.
 
     Attributes
     ----------
@@ -54,6 +56,16 @@ class Why:
     def to_json(self) -> str:
         """Return the whole answer as a JSON object. Times and other values without a form in JSON are texts."""
         return json.dumps(_with_texts(self.facts), default=str, allow_nan=False)
+
+    @property
+    def svg(self) -> str:
+        """The answer as an SVG image: a box for each row, and arrows from the rows that it was made of."""
+        return svg_of(picture_of(self.finding, f"After micro-batch {self.micro_batch}"))
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """What notebooks show: the picture, or the text where there are no images."""
+        del include, exclude  # the caller chooses among them
+        return {"image/svg+xml": self.svg, "text/plain": str(self)}
 
     def __str__(self) -> str:
         """The answer as text: a line for each row, what it was made of below it."""

@@ -24,19 +24,21 @@ def text_of(finding: Finding) -> str:
 
 def _lines(finding: Finding, depth: int) -> Iterator[str]:
     indent = _INDENT * depth
-    yield f"{indent}{finding.table} ({finding.what}){_key(finding.key)}: {_state(finding)}"
+    key = f" {key_text(finding)}" if finding.key else ""
+    yield f"{indent}{finding.table} ({finding.what}){key}: {row_text(finding)}"
     for note in finding.notes:
         yield f"{indent}{_INDENT}- {note}"
     for one in finding.made_of:
         yield from _lines(one, depth + 1)
 
 
-def _key(key: Mapping[str, Any]) -> str:
-    return f" {_pairs(key)}" if key else ""
+def key_text(finding: Finding) -> str:
+    """Write the key of a row."""
+    return _pairs(finding.key)
 
 
-def _state(finding: Finding) -> str:
-    """What is known of a row: its columns, and which of them are computed."""
+def row_text(finding: Finding) -> str:
+    """Write what is known of a row: its columns, and which of them are computed."""
     if finding.there is False:
         return "no row"
     known = [_pairs(finding.row)] if finding.row else []

@@ -29,7 +29,7 @@ from tablestream.connectors.sink import Sink, checked_path, quoted
 from tablestream.connectors.small_texts import numbered_names
 from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError, PlanChangedError, StateError
-from tablestream.planner.evolution import Facts, Fate, PartFate, fates
+from tablestream.planner.evolution import Facts, Fate, fates
 from tablestream.planner.physical_plan import PhysicalPlan, PlanOptions
 from tablestream.runtime.drops import ONLY_COUNTED
 from tablestream.spark import generations
@@ -38,6 +38,7 @@ from tablestream.spark.bootstrap import bootstrap_of, check_keys, check_plain, p
 from tablestream.spark.bootstrap_frame import Bootstrap
 from tablestream.spark.checkpoint_files import CheckpointFiles
 from tablestream.spark.columns import spark_type
+from tablestream.spark.evolution import Evolution, refused, sized
 from tablestream.spark.failures import saying_what_failed
 from tablestream.spark.generations import Generation
 from tablestream.spark.moments import id_of_query, moment_of
@@ -60,7 +61,6 @@ from tablestream.spark.source_places import Moves, begun_elsewhere, take_places
 from tablestream.spark.sources import columns_of_records, frame_of_source
 from tablestream.spark.staging import Staged
 from tablestream.spark.state_reader import read_stored
-from tablestream.spark.state_tables import summary
 from tablestream.spark.stored_plan import (
     check_settings,
     store_facts,
@@ -76,42 +76,6 @@ from tablestream.topology.nodes import Source
 OnPlanChange = Literal["refuse", "evolve"]
 _CHANGE = "Change what is named here, or start the new plan with a new checkpoint and new targets."
 _REFILL = "With ts.evolve(..., refill=True), or --refill, it can evolve: the logs of all sources are read once more."
-
-
-@dataclass(frozen=True)
-class Evolution:
-    """What becomes of each part of a query if it evolves into another plan.
-
-    Attributes
-    ----------
-    parts : tuple
-        Of each source, operator and output: ``part``, ``name``, ``fate`` and ``why``.
-    micro_batch : int
-        The last complete micro-batch of the old plan, from which the new one goes on.
-    is_same : bool
-        Whether the checkpoint has this plan, and each target its rows: nothing has to be done.
-    hint : str
-        What helps if the query cannot evolve, apart from another plan.
-    """
-
-    parts: tuple[PartFate, ...]
-    micro_batch: int
-    is_same: bool
-    hint: str = ""
-
-    @property
-    def refused(self) -> tuple[PartFate, ...]:
-        """The parts for which the query cannot evolve; none: it can."""
-        return _refused(self.parts)
-
-    def __str__(self) -> str:
-        """A line for each part."""
-        if self.is_same:
-            return "The checkpoint has this plan: the query can go on with it."
-        width = max((len(one.name) for one in self.parts), default=0)
-        lines = [f"{one.part:<8}  {one.name:<{width}}  {one.fate:<12}  {one.why}" for one in self.parts]
-        hint = [self.hint] if self.hint else []
-        return "\n".join([f"From micro-batch {self.micro_batch}:", *lines, *hint])
 
 
 def check(
@@ -348,16 +312,19 @@ class _Change:
             for refill in (False, True)
         )
         is_same &= not any(one.part == "output" and one.fate not in {"silent", "removed"} for one in parts)
-        helps = not wanted.refill and _refused(parts) and not _refused(again)
-        parts = again if wanted.refill else _with_sizes(parts, spark, path)
-        evolution = Evolution(parts, last.number, is_same, _REFILL if helps else "")
+        if wanted.refill:
+            evolution = Evolution(again, last.number, is_same)
+        else:
+            helps = refused(parts) and not refused(again)
+            found = Evolution(parts, last.number, is_same, _REFILL if helps else "")
+            evolution = sized(found, spark, path)
         return cls(spark, path, place, last, plan, requests, old, new, evolution, wanted.refill)
 
     def check(self) -> None:
         """Raise `PlanChangedError` if the query cannot evolve."""
-        refused = self.evolution.refused
-        if refused:
-            listed = "\n".join(f"{one.part} {one.name}: {one.why}" for one in refused)
+        parts = self.evolution.refused
+        if parts:
+            listed = "\n".join(f"{one.part} {one.name}: {one.why}" for one in parts)
             raise PlanChangedError(
                 f"The query cannot evolve into this plan:\n{listed}",
                 hint=f"{_CHANGE} {self.evolution.hint}".strip(),
@@ -484,24 +451,6 @@ class _Change:
             files.remove(name)
         for name in places(self.plan.bootstrapped).values():
             files.system.create_dir(files.path(name))
-
-
-def _refused(parts: Sequence[PartFate]) -> tuple[PartFate, ...]:
-    return tuple(one for one in parts if one.fate == "refused")
-
-
-def _with_sizes(parts: Sequence[PartFate], spark: SparkSession, checkpoint: str) -> tuple[PartFate, ...]:
-    """Say what is read of the sources that are kept; some of these rows will be gone after a merge."""
-    if not any(one.fate == "kept" for one in parts):
-        return tuple(parts)
-    try:
-        sizes = {one.name: str(one) for one in summary(spark, checkpoint).tables}
-    except StateError:  # no record has come yet
-        sizes = {}
-    why = "the state has it: at most {}".format
-    return tuple(
-        replace(one, why=why(sizes.get(one.name, "0 rows"))) if one.fate == "kept" else one for one in parts
-    )
 
 
 def _last(spark: SparkSession, checkpoint: str, place: Generation) -> Moment:
