@@ -213,6 +213,30 @@ UNEQUAL: Queries = {
     "not in of equal": "SELECT id FROM people p WHERE boss NOT IN (SELECT stars FROM notes n WHERE n.who = p.id AND note < city)",
     "in a case": "SELECT id, CASE WHEN age / 10 IN (SELECT stars FROM notes) THEN 'a' ELSE 'b' END AS kind FROM people",
 }
+#: `EXISTS` with more than equalities, by the rounds that it takes.
+EXISTS: dict[str, Queries] = {
+    "4": {
+        "unequal": "SELECT id FROM people p WHERE EXISTS (SELECT 1 FROM people o WHERE o.city = p.city AND o.id <> p.id)",
+        "none at least": """
+            SELECT id FROM people p WHERE NOT EXISTS (SELECT 1 FROM visits v WHERE p.boss <= v.who AND v.place = p.city)
+        """,
+        "of another type": """
+            SELECT id FROM people p WHERE EXISTS (SELECT 1 FROM visits v WHERE v.who = p.boss AND v.spent + 28 < p.age)
+        """,
+    },
+    "3": {
+        "by the whole key": """
+            SELECT note FROM notes n
+            WHERE NOT EXISTS (SELECT 1 FROM people p WHERE p.id = n.who AND p.age > n.stars * 10 AND p.boss <> n.stars)
+        """,
+    },
+    "5": {
+        "two comparisons": """
+            SELECT id FROM people p
+            WHERE EXISTS (SELECT 1 FROM visits v WHERE v.who = p.boss AND v.day < p.id AND v.day + 2 > p.id)
+        """,
+    },
+}
 #: `NOT IN` of rows, as the standard has it; DuckDB takes null in a row for equal to null.
 ROWS_NOT_IN: Queries = {
     name: (
@@ -837,6 +861,15 @@ def test_subqueries(spark: SparkSession, queries: Queries) -> None:
 @pytest.mark.parametrize("queries", quick_first(parts({**UNEQUAL, **ROWS_NOT_IN}, 6)))
 def test_subqueries_with_inequalities(spark: SparkSession, queries: Queries) -> None:
     check(spark, queries, changes(5))
+
+
+def test_exists_looks_up_a_row_or_the_least_and_greatest_of_a_group(spark: SparkSession) -> None:
+    tables = tables_of(spark)
+    for rounds, queries in EXISTS.items():
+        check(spark, queries, changes(5))
+        for query in queries.values():
+            plan = ts.plan_text(ts.sql(str(query), **tables).to(ts.to_memory("rounds")))
+            assert plan.split()[1] == rounds, query
 
 
 @pytest.mark.parametrize("queries", quick_first(parts(SETS)))

@@ -332,6 +332,8 @@ LOOKUPS = {
     "semi": "SELECT id FROM trades t LEFT SEMI JOIN firms f ON t.sym = f.sym",
     "anti": "SELECT id FROM trades t LEFT ANTI JOIN firms f ON t.sym = f.sym",
     "exists": "SELECT id FROM keyed t WHERE NOT EXISTS (SELECT 1 FROM firms f WHERE t.sym = f.sym)",
+    "semi with more": "SELECT id FROM trades t LEFT SEMI JOIN firms f ON t.sym = f.sym AND length(f.name) > t.qty + 4",
+    "not exists with a comparison": "SELECT id FROM keyed t WHERE NOT EXISTS (SELECT 1 FROM firms f WHERE t.sym < f.sym)",
     "in": "SELECT id FROM trades WHERE sym IN (SELECT sym FROM firms WHERE name <> 'firm B')",
     "scalar": "SELECT id, qty + (SELECT count(*) FROM firms) AS n FROM trades",
 }
@@ -408,8 +410,8 @@ REFUSED = {
     "SELECT t.id FROM trades t JOIN firms f ON t.sym = f.name": [
         (1, 32, "JOIN", "Rows of firms are only found by their whole key here: sym.")
     ],
-    "SELECT t.id FROM trades t LEFT SEMI JOIN firms f ON t.sym = f.sym AND t.sym > f.name": [
-        (1, 71, "ON", "Only equalities find the rows that a record of a stream has.")
+    "SELECT t.id FROM trades t LEFT SEMI JOIN firms f ON t.sym < f.name AND t.sym > f.name": [
+        (1, 53, "ON", "Only equalities find the rows that a record of a stream has.")
     ],
     "SELECT t.id FROM trades t JOIN firms FOR SYSTEM_TIME AS OF t.at AS f ON t.sym = f.sym": [
         (1, 32, "AS OF", "firms has no versions. Give the table a history: history= of ts.table, or OPTIONS")

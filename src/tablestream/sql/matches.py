@@ -1,7 +1,15 @@
 """Which rows have a match: the joins of subqueries and of semi and anti joins.
 
-A match is looked up by the whole key of the other rows, or of their groups by what they are compared with. Conditions
-that are no equalities need the semi and anti join of `Table.join`.
+A match is looked up by the whole key of the other rows, or of their groups by what they are compared with.
+
+=====================================  ==========================================================================
+beside equalities, the conditions are  whether there is a match
+=====================================  ==========================================================================
+none                                   there is a group
+a comparison                           it holds of the group's least or greatest value
+any, and the equalities a whole key    they hold of the row
+any other                              the semi and anti join of `Table.join`, or the number of pairs
+=====================================  ==========================================================================
 """
 
 from __future__ import annotations
@@ -28,8 +36,25 @@ from tablestream.sql.scope import Scope, filtered, own_columns
 from tablestream.streams import Stream
 from tablestream.tables import Table
 
-#: The table of the columns of the query around a subquery, where the subquery's rows have them.
-_AROUND = "(around)"
+#: Comparisons of a value with any of several, and the ends of these of which one fulfils it if any of them does.
+COMPARED: dict[type[exp.Expr], tuple[str, ...]] = {
+    exp.LT: ("greatest",),
+    exp.LTE: ("greatest",),
+    exp.GT: ("least",),
+    exp.GTE: ("least",),
+    exp.NEQ: ("least", "greatest"),
+}
+_SIGNS: dict[type[exp.Expr], str] = {exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=", exp.NEQ: "<>"}
+_TURNED: dict[type[exp.Expr], type[exp.Expr]] = {
+    exp.LT: exp.GT,
+    exp.LTE: exp.GTE,
+    exp.GT: exp.LT,
+    exp.GTE: exp.LTE,
+    exp.NEQ: exp.NEQ,
+}
+
+#: The tables of columns that rows of the other query have: of the query around a subquery, and of the subquery.
+_AROUND, _LOOKED_UP = "(around)", "(subquery)"
 
 
 @dataclass(frozen=True)
@@ -57,12 +82,17 @@ class Related:
 def paired(node: exp.Expr, inner: Scope, outer: Scope) -> tuple[exp.Expr, exp.Expr] | None:
     """The two sides of an equality between a subquery and the query around it: that of the outer one first."""
     pair = compared(node)
-    for mine, theirs in (pair, reversed(pair)) if pair is not None else ():
-        columns = list(own_columns(theirs))
-        is_outer = bool(columns) and not any(inner.tells(one) for one in columns)
-        if is_outer and any(own_columns(mine)) and inner.can_tell([mine]) and _tells(outer, theirs):
+    for theirs, mine in (pair, reversed(pair)) if pair is not None else ():
+        if _are_of_both(theirs, mine, inner, outer):
             return in_one_type(theirs, mine, outer, inner)
     return None
+
+
+def _are_of_both(theirs: exp.Expr, mine: exp.Expr, inner: Scope, outer: Scope) -> bool:
+    """Whether one expression is of the query around a subquery, and the other one of the subquery."""
+    columns = list(own_columns(theirs))
+    is_outer = bool(columns) and not any(inner.tells(one) for one in columns)
+    return is_outer and any(own_columns(mine)) and inner.can_tell([mine]) and _tells(outer, theirs)
 
 
 def _tells(outer: Scope, node: exp.Expr) -> bool:
@@ -152,9 +182,23 @@ def for_each(found: Related, rows: Rows, scope: Scope, context: Context) -> Rela
     return Related(joined, Scope(joined, context, "subquery"), tuple(pairs), ())
 
 
-def mark(found: Related, rows: Rows, scope: Scope) -> tuple[Rows, str]:
+def mark(found: Related, rows: Rows, scope: Scope, context: Context) -> tuple[Rows, str]:
     """Join whether a subquery has a row."""
+    marked = _marked(found, rows, scope)
+    if marked is None:
+        marked = _marked(for_each(found, rows, scope, context), rows, scope)
+    assert marked is not None  # noqa: S101 - nothing but equalities is left
+    return marked
+
+
+def _marked(found: Related, rows: Rows, scope: Scope) -> tuple[Rows, str] | None:
+    """Join whether a subquery has a row; None: only its pairs with the rows around it tell."""
     keyed = keyed_by(found)
+    if found.others and keyed is not None:
+        rows, there, texts = of_a_row(found.others, keyed, found, rows, scope)
+        return rows, f"coalesce({' AND '.join([there, *(f'({one})' for one in texts)])}, false)"
+    if found.others:
+        return _by_ends(found, rows, scope)
     if keyed is not None:
         table, outer = found.rows.table, keyed
     else:
@@ -164,6 +208,36 @@ def mark(found: Related, rows: Rows, scope: Scope) -> tuple[Rows, str]:
             table = table.filter("n > 0")
     rows, names = looked_up(rows, table, scope.sqls(outer), {"found": None})
     return rows, quoted(names["found"])
+
+
+def _by_ends(found: Related, rows: Rows, scope: Scope) -> tuple[Rows, str] | None:
+    """Join whether a comparison holds of any row: of the least or greatest value. None: there are more conditions."""
+    node = found.others[0].unnest()
+    if len(found.others) > 1 or not isinstance(node, exp.Binary) or type(node) not in COMPARED:
+        return None
+    around = replace(scope, rows=replace(scope.rows, table=rows.table))
+    sides = (type(node), node.left, node.right), (_TURNED[type(node)], node.right, node.left)
+    for kind, theirs, mine in sides:
+        if not _are_of_both(theirs, mine, found.scope, scope):
+            continue
+        value, item = in_one_type(theirs, mine, around, found.scope)
+        table, _ = grouped_by(found, ends_of(item, COMPARED[kind], found))
+        outer = scope.sqls(theirs for theirs, _ in found.pairs)
+        rows, names = looked_up(rows, table, outer, {one: one for one in COMPARED[kind]})
+        ends = {one: quoted(name) for one, name in names.items()}
+        return rows, f"coalesce({holds_of_any(kind, scope.sql(value), ends)}, false)"
+    return None
+
+
+def ends_of(item: exp.Expr, ends: Sequence[str], found: Related) -> dict[str, Any]:
+    """The aggregates that find the least or the greatest value of a subquery."""
+    functions = {"least": tf.min, "greatest": tf.max}
+    return {one: functions[one](found.scope.plain(item)) for one in ends}
+
+
+def holds_of_any(kind: type[exp.Expr], value: str, ends: Mapping[str, str]) -> str:
+    """SQL that compares a value with any of several, of which it has the ends that `COMPARED` names."""
+    return " OR ".join(f"({value}) {_SIGNS[kind]} {ends[end]}" for end in COMPARED[kind])
 
 
 def looked_up(
@@ -202,8 +276,41 @@ def looked_up(
     return replace(rows, table=rows.table.join(inner, **options)), names
 
 
-def matching(rows: Rows, found: Related, scope: Scope, context: Context, how: str) -> Rows:
+def of_a_row(
+    items: Sequence[exp.Expr], key: Sequence[exp.Expr], found: Related, rows: Rows, scope: Scope
+) -> tuple[Rows, str, list[str]]:
+    """Join the one row of a subquery, and compute values of it, which may have columns of the query around it.
+
+    Returns
+    -------
+    tuple of Rows, str and list of str
+        The rows, whether there is a row, and the values.
+    """
+    own = (one for item in items for one in own_columns(item) if found.scope.tells(one))
+    numbered = {
+        text: f"value_{number}" for number, text in enumerate(dict.fromkeys(map(found.scope.sql, own)), 1)
+    }
+    values = {number: text for text, number in numbered.items()}
+    rows, names = looked_up(rows, found.rows.table, scope.sqls(key), {"found": None, **values})
+
+    def renamed(one: exp.Expr) -> exp.Expr:
+        if not isinstance(one, exp.Column) or not found.scope.tells(one):
+            return one
+        name = names[numbered[found.scope.sql(one)]]
+        return placed(exp.column(name, table=_LOOKED_UP, quoted=True), span(one))
+
+    shown = [Visible(_LOOKED_UP, names[one], names[one], merged=True) for one in values]
+    made = scope.made | {quoted(one.column): quoted(one.column) for one in shown}
+    both = replace(scope, rows=replace(rows, visible=(*scope.rows.visible, *shown)), made=made)
+    return rows, quoted(names["found"]), [both.sql(one.transform(renamed)) for one in items]
+
+
+def matching(rows: Rows, found: Related, scope: Scope, context: Context, *, exists: bool) -> Rows:
     """Keep the rows that have a match, or those that have none."""
+    marked = _marked(found, rows, scope)
+    if marked is not None:
+        rows, there = marked
+        return replace(rows, table=rows.table.filter(there if exists else f"NOT {there}"))
     if isinstance(rows.table, Stream):
         raise _of_a_stream(found.others[0], scope, context)
     visible = [replace(one, column=side_column(RIGHT, one.column)) for one in found.scope.rows.visible]
@@ -225,10 +332,9 @@ def matching(rows: Rows, found: Related, scope: Scope, context: Context, how: st
     options: dict[str, Any] = {
         "on": scope.sqls(theirs for theirs, _ in found.pairs) or ["true"],
         "right_on": found.scope.sqls(mine for _, mine in found.pairs) or ["true"],
-        "how": how,
+        "how": "left_semi" if exists else "left_anti",
+        "where": lambda *_: F.expr(" AND ".join(texts)),
     }
-    if texts:
-        options["where"] = lambda *_: F.expr(" AND ".join(texts))
     return replace(rows, table=rows.table.join(found.rows.table, **options))  # type: ignore[arg-type]
 
 
@@ -261,7 +367,4 @@ def semi_join(
         else:
             others.append(one)
     found = Related(right, replace(inner, rows=right), tuple(pairs), tuple(others))
-    if others:
-        return matching(left, found, outer, context, f"left_{how}")
-    rows, there = mark(found, left, outer)
-    return replace(rows, table=rows.table.filter(there if how == "semi" else f"NOT {there}"))
+    return matching(left, found, outer, context, exists=how == "semi")

@@ -33,35 +33,27 @@ from tablestream.sql.groups import Group, grouped, groups_of, is_grouped
 from tablestream.sql.handles import never_null
 from tablestream.sql.joins import is_one_row
 from tablestream.sql.matches import (
+    COMPARED,
     Related,
+    ends_of,
     for_each,
     grouped_by,
+    holds_of_any,
     keyed_by,
     looked_up,
     mark,
     matching,
+    of_a_row,
     outward,
     paired,
 )
 from tablestream.sql.named import with_names
 from tablestream.sql.order import first_rows, is_special, limit_of, ordering, takes_first
 from tablestream.sql.output import Item
-from tablestream.sql.parse import beginning, is_bare, is_subquery, more_parts, not_false, placed, span
+from tablestream.sql.parse import beginning, is_bare, is_subquery, more_parts, not_false
 from tablestream.sql.refusals import PartRefusedError
-from tablestream.sql.rows import Rows, Visible, unique
+from tablestream.sql.rows import Rows, unique
 from tablestream.sql.scope import REFUSED, Scope, own_columns
-
-#: Comparisons with ANY, each with its sign and the values of a subquery of which one must fulfil it if any does.
-_COMPARED: dict[type[exp.Expr], tuple[str, tuple[str, ...]]] = {
-    exp.LT: ("<", ("greatest",)),
-    exp.LTE: ("<=", ("greatest",)),
-    exp.GT: (">", ("least",)),
-    exp.GTE: (">=", ("least",)),
-    exp.NEQ: ("<>", ("least", "greatest")),
-}
-
-#: The table of the columns of a subquery's row, where those of the query around it are beside them.
-_LOOKED_UP = "(subquery)"
 
 
 def is_any(node: exp.Expr) -> bool:
@@ -138,7 +130,7 @@ def _joined(node: exp.Expr, whole: exp.Expr, rows: Rows, scope: Scope, context: 
             found = _related(query, scope, context)
             if isinstance(given, exp.Select) and isinstance(query, exp.Select) and _is_simple(query):
                 _check_names(given, found, scope, context)
-            rows, text = mark(for_each(found, rows, scope, context), rows, scope)
+            rows, text = mark(found, rows, scope, context)
     elif isinstance(node, exp.In):
         rows, text = _in(node, whole, rows, scope, context)
     elif isinstance(node, exp.Binary):
@@ -253,23 +245,22 @@ def _in(node: exp.In, whole: exp.Expr, rows: Rows, scope: Scope, context: Contex
     around = replace(scope, rows=replace(scope.rows, table=rows.table))
     pairs = zip(values, items, strict=True)
     compared = tuple(in_one_type(value, item, around, found.scope) for value, item in pairs)
-    equal_ones = for_each(replace(found, pairs=(*found.pairs, *compared)), rows, scope, context)
-    rows, there = mark(equal_ones, rows, scope)
+    rows, there = mark(replace(found, pairs=(*found.pairs, *compared)), rows, scope, context)
     equal = [one for one in _ins(whole) if scope.same(one) == scope.same(node)]
     only_true = all(_is_only_true_matters(one, whole) for one in equal)
     if only_true or _no_nulls(compared, found, rows, scope):
         return rows, there
     if len(compared) > 1:
         perhaps = (not_false(exp.EQ(this=outward(a, scope), expression=b.copy())) for a, b in compared)
-        unsure = for_each(replace(found, others=(*found.others, *perhaps)), rows, scope, context)
-        rows, maybe = mark(unsure, rows, scope)
+        unsure = replace(found, others=(*found.others, *perhaps))
+        rows, maybe = mark(unsure, rows, scope, context)
         return rows, f"(CASE WHEN {there} THEN true WHEN {maybe} THEN NULL ELSE false END)"
     return _or_null(values[0], items[0], lambda _: there, found, rows, scope, context)
 
 
 def _any(node: exp.Binary, rows: Rows, scope: Scope, context: Context) -> tuple[Rows, str]:
     """Join whether a value is less, or greater, than one of a subquery's: than their greatest, or least, one."""
-    if type(node) not in _COMPARED:
+    if type(node) not in COMPARED:
         said = "ANY and ALL of a subquery stand behind =, <>, <, <=, > and >=."
         raise context.refuse(node, scope.clause, said, "Write EXISTS with a condition.")
     query = _select_of(node.expression.this, context)
@@ -279,10 +270,10 @@ def _any(node: exp.Binary, rows: Rows, scope: Scope, context: Context) -> tuple[
         raise context.refuse(node, scope.clause, "ANY and ALL compare one column.", "Write EXISTS.")
     around = replace(scope, rows=replace(scope.rows, table=rows.table))
     value, item = in_one_type(node.this, items[0], around, found.scope)
-    sign, ends = _COMPARED[type(node)]
+    ends = COMPARED[type(node)]
 
     def holds(there: dict[str, str]) -> str:
-        return " OR ".join(f"({scope.sql(value)}) {sign} {there[end]}" for end in ends)
+        return holds_of_any(type(node), scope.sql(value), there)
 
     return _or_null(value, item, holds, found, rows, scope, context, ends)
 
@@ -306,7 +297,7 @@ def _or_null(
         "n": tf.count(),
         "nulls": tf.count(f"CASE WHEN ({found.scope.sql(item)}) IS NULL THEN 1 END"),
     }
-    functions |= {one: (tf.min if one == "least" else tf.max)(found.scope.plain(item)) for one in ends}
+    functions |= ends_of(item, ends, found)
     table, _ = grouped_by(found, functions)
     outer = scope.sqls(theirs for theirs, _ in found.pairs)
     rows, names = looked_up(rows, table, outer, {one: one for one in functions})
@@ -393,32 +384,12 @@ def _scalar(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple
             "This subquery may have several rows.",
             "Aggregate it, as in (SELECT max(x) ...), or compare its whole key with the query around it.",
         )
-    return _of_a_row(item, keyed or [], found, rows, scope)
-
-
-def _of_a_row(
-    item: exp.Expr, key: Sequence[exp.Expr], found: Related, rows: Rows, scope: Scope
-) -> tuple[Rows, str]:
-    """Join the one row of a subquery, and compute a value of it, which may have columns of the query around it."""
-    table, outer = found.rows.table, scope.sqls(key)
     if found.scope.can_tell([item]):
-        rows, names = looked_up(rows, table, outer, {"value": found.scope.sql(item)})
+        values = {"value": found.scope.sql(item)}
+        rows, names = looked_up(rows, found.rows.table, scope.sqls(keyed or []), values)
         return rows, quoted(names["value"])
-    inner = dict.fromkeys(found.scope.sql(one) for one in own_columns(item) if found.scope.tells(one))
-    numbered = {text: f"value_{number}" for number, text in enumerate(inner, 1)}
-    values = {number: text for text, number in numbered.items()}
-    rows, names = looked_up(rows, table, outer, {"found": None, **values})
-
-    def renamed(one: exp.Expr) -> exp.Expr:
-        if not isinstance(one, exp.Column) or not found.scope.tells(one):
-            return one
-        name = names[numbered[found.scope.sql(one)]]
-        return placed(exp.column(name, table=_LOOKED_UP, quoted=True), span(one))
-
-    own = [Visible(_LOOKED_UP, names[one], names[one], merged=True) for one in values]
-    made = scope.made | {quoted(one.column): quoted(one.column) for one in own}
-    both = replace(scope, rows=replace(rows, visible=(*scope.rows.visible, *own)), made=made)
-    return rows, f"(CASE WHEN {quoted(names['found'])} THEN {both.sql(item.transform(renamed))} END)"
+    rows, there, (text,) = of_a_row([item], keyed or [], found, rows, scope)
+    return rows, f"(CASE WHEN {there} THEN {text} END)"
 
 
 def _is_constant(query: exp.Expr) -> bool:
@@ -526,4 +497,4 @@ def _matched(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Rows
     if not found.others:
         return None
     _check_names(whole, found, scope, context)
-    return matching(rows, found, scope, context, "left_anti" if is_negated else "left_semi")
+    return matching(rows, found, scope, context, exists=not is_negated)
