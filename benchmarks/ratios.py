@@ -42,6 +42,7 @@ def ratios_of(runs: dict[str, Run]) -> list[Ratio]:
     ratio.add("every change / batch SQL, over all", ("every", "rate"), ("batch-sql", "rate"), 0.30)
     ratio.add("every change / batch SQL, steady", steady, ("batch-sql", "rate"), 0.40)
     ratio.add("final / every change", ("final", "rate"), ("every", "rate"), 1.3)
+    ratio.add("many-to-many join / foreign-key join, steady", ("many-to-many", "steady_rate"), steady, 0.8)
     ratio.add("groups, every change / foreign-key join", ("groups", "rate"), ("every", "rate"), 1.0)
     ratio.add(
         "groups by Python functions / declared aggregates", ("groups-python", "rate"), ("groups", "rate"), 0.0

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 CONTESTANTS = {
     "every": ("maintained_join", "every_change", "tablestream, every change"),
     "final": ("maintained_join", "final_changes", 'tablestream, emit="final"'),
+    "many-to-many": (
+        "maintained_join",
+        "many_to_many",
+        "tablestream, the same pairs of rows by a join on values that are no key, every change",
+    ),
     "plain-python": (
         "plain_python",
         "per_record_state",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 import tablestream as ts
 from benchmarks.contestants.running import run_to_end
 from benchmarks.results import Run
@@ -31,6 +33,15 @@ def final_changes(spark: SparkSession, task: Task) -> Run:
     return _filled(spark, task, "final")
 
 
+def many_to_many(spark: SparkSession, task: Task) -> Run:
+    """Run with every change of the join of the same pairs that does not know that one side has a key."""
+    copy_log(Path(task.folder), logs_of(task))
+    items, customers = _tables(spark, task)
+    pairs = items.join(customers, on="customer_id", right_on=F.expr("customer_id + 0L"))
+    wall_s, micro_batches = run_to_end(pairs.changes(), task, "_timestamp")
+    return Run(task.contestant, wall_s, micro_batches)
+
+
 def many_micro_batches(spark: SparkSession, task: Task) -> Run:
     """Run with every change; its workload is cut into more micro-batches, to see memory over time."""
     return _filled(spark, task, "every")
@@ -48,9 +59,14 @@ def _changes(spark: SparkSession, task: Task, emit: Emit) -> DataFrame:
 
 def joined(spark: SparkSession, task: Task, spread: int | None = None) -> ts.Table:
     """Join the items that are in the run's own folder with their customers."""
-    items = _table(spark, task, "items", ITEM_SCHEMA, key="item_id")
-    customers = _table(spark, task, "customers", CUSTOMER_SCHEMA, key="customer_id")
+    items, customers = _tables(spark, task)
     return items.join(customers, on="customer_id", how="left", spread=spread)
+
+
+def _tables(spark: SparkSession, task: Task) -> tuple[ts.Table, ts.Table]:
+    """The items and their customers."""
+    items = _table(spark, task, "items", ITEM_SCHEMA, key="item_id")
+    return items, _table(spark, task, "customers", CUSTOMER_SCHEMA, key="customer_id")
 
 
 def _table(spark: SparkSession, task: Task, name: str, schema: str, key: str) -> ts.Table:
