@@ -48,9 +48,27 @@ GROUPS: Queries = {
         SELECT CASE WHEN age > 20 THEN 'old' ELSE city END AS k, count(*) AS n FROM people
         GROUP BY CASE WHEN age > 20 THEN 'old' ELSE city END
     """,
+    "sets without a column of the groups": (
+        "SELECT city, boss, count(*) AS n FROM people GROUP BY city, boss GROUPING SETS (city)",
+        "SELECT city, NULL AS boss, count(*) AS n FROM people GROUP BY city",
+    ),
+    "one set": """
+        SELECT city, grouping(city) AS g, count(*) AS n FROM people GROUP BY GROUPING SETS (city) HAVING grouping(city) = 0
+    """,
+    "counts of several columns": (
+        "SELECT city, count(age, id, 1, age) AS n, count(DISTINCT age, 1, age) AS d FROM people GROUP BY city",
+        "SELECT city, count(age) AS n, count(DISTINCT age) AS d FROM people GROUP BY city",
+    ),
     "sets of no column": (
         "SELECT count(*) AS n FROM people GROUP BY GROUPING SETS ((), ())",
         "SELECT count(*) AS n FROM people HAVING n > 0 UNION ALL SELECT count(*) AS n FROM people HAVING n > 0",
+    ),
+    "whether any": (
+        "SELECT city, any(age > 20) AS x, some(age > 20) = any(boss = 2) AS y FROM people GROUP BY city HAVING any(id > 1)",
+        """
+        SELECT city, bool_or(age > 20) AS x, bool_or(age > 20) = bool_or(boss = 2) AS y FROM people GROUP BY city
+        HAVING bool_or(id > 1)
+        """,
     ),
     "having alone": "SELECT 1 AS one FROM people HAVING count(*) > 2",
     "aggregates in a subquery's condition": """
@@ -61,6 +79,7 @@ GROUPS: Queries = {
 
 FIRST: Queries = {
     "offset": "SELECT id, age FROM people ORDER BY age DESC NULLS FIRST, id OFFSET 2 ROWS",
+    "computed numbers": "SELECT id, age FROM people ORDER BY age DESC, id LIMIT (1 + 1) OFFSET 2 - 1",
     "offset of groups": "SELECT city, count(*) AS n FROM people GROUP BY city ORDER BY 2 DESC, city NULLS LAST OFFSET 1",
     "offset of distinct": "SELECT DISTINCT age FROM people ORDER BY age OFFSET 1",
     "of distinct expressions": """
@@ -163,6 +182,42 @@ GROUPS_OF_SUBQUERIES: Queries = {
     "not in": """
         SELECT id, boss NOT IN (SELECT max(stars) FROM notes n WHERE n.who = p.id GROUP BY n.who) AS x FROM people p
         WHERE (boss IN (SELECT count(*) FROM notes n WHERE n.who = p.id HAVING count(*) > 0)) IS NOT TRUE
+    """,
+    "in groups by more": """
+        SELECT id, boss IN (SELECT max(stars) FROM notes n WHERE n.who = p.id GROUP BY n.note > 'b') AS x,
+            boss NOT IN (SELECT min(stars) AS m FROM notes n WHERE n.who = p.id GROUP BY note HAVING m > 1) AS y
+        FROM people p WHERE age NOT IN (SELECT max(stars) * 10 AS m FROM notes n WHERE n.stars = p.boss GROUP BY n.who, 'x')
+    """,
+    "less than any of groups by more": """
+        SELECT id, boss < ANY (SELECT count(*) FROM notes n WHERE n.who = p.id AND n.note IN (SELECT min(note) FROM notes)
+            GROUP BY stars) AS x FROM people p
+    """,
+    "exists of unions": """
+        SELECT id FROM people p
+        WHERE EXISTS (SELECT 1 FROM notes n WHERE n.who = p.id UNION ALL (SELECT 2 FROM wages w WHERE w.wage > p.boss))
+        AND NOT EXISTS (SELECT count(*) FROM notes n WHERE n.who = p.boss GROUP BY stars HAVING count(*) > 1
+            UNION SELECT w.id FROM wages w WHERE w.id = p.id AND w.wage = 1)
+    """,
+    "in unions": """
+        SELECT id, boss IN (SELECT stars FROM notes n WHERE n.who = p.id UNION SELECT wage FROM wages WHERE id > 2
+            UNION ALL (SELECT max(day) FROM visits v WHERE v.who = p.id)) AS x FROM people p
+        WHERE boss NOT IN (SELECT wage FROM wages w WHERE w.id = p.id UNION ALL SELECT stars FROM notes n WHERE n.who = p.boss)
+    """,
+    "a group of a text": """
+        SELECT id, (SELECT count(*) FROM notes n WHERE n.who = p.id GROUP BY 'x') AS x FROM people p
+    """,
+    "first ones of one group": """
+        SELECT id, (SELECT sum(stars) FROM notes n WHERE n.who = p.id LIMIT 1) AS x,
+            (SELECT count(*) FROM notes n WHERE n.who = p.boss ORDER BY 1 LIMIT 2) AS y FROM people p
+        WHERE id IN (SELECT max(who) FROM notes n WHERE n.who = p.id LIMIT 1) OR age > 20
+    """,
+    "in stars": """
+        SELECT id FROM people WHERE (id, age) IN (SELECT * FROM wages WHERE wage > 1)
+        OR (boss, id) NOT IN (SELECT w.* FROM wages w JOIN notes n ON w.id = n.stars)
+    """,
+    "exists of groups by more": """
+        SELECT id FROM people p
+        WHERE NOT EXISTS (SELECT stars, count(*) FROM notes n WHERE n.who = p.boss GROUP BY stars HAVING count(*) > 1)
     """,
     "of groups": """
         SELECT boss, max(age) AS m FROM people p GROUP BY boss
@@ -283,6 +338,28 @@ ELEMENTS: Queries = {
 
 
 WINDOWS: Queries = {
+    "frames in small letters": """
+        select id, sum(age) over (partition by city order by id rows between 1 preceding and 2 following) as s,
+            count(*) over (order by id range between 2 preceding and current row) as c,
+            max(age) over (order by id rows between 2 following and unbounded following) as m from people
+    """,
+    "a partition by a column twice": """
+        SELECT id, sum(age) OVER (PARTITION BY city, boss, city ORDER BY id) AS s FROM people
+        QUALIFY row_number() OVER (PARTITION BY boss, boss ORDER BY id) <= 2
+    """,
+    "a bounded number of a partition by a column twice": """
+        SELECT id, row_number() OVER (PARTITION BY city, city ORDER BY id) AS r FROM people QUALIFY r <= 1
+    """,
+    "whether all and any": (
+        """
+        SELECT id, every(age > 20) OVER (PARTITION BY city ORDER BY id) AS e, bool_or(age > 30) OVER (ORDER BY id) AS o,
+            any(age > 20) FILTER (WHERE id > 1) OVER (PARTITION BY boss) AS a FROM people
+        """,
+        """
+        SELECT id, bool_and(age > 20) OVER (PARTITION BY city ORDER BY id) AS e, bool_or(age > 30) OVER (ORDER BY id) AS o,
+            bool_or(age > 20) FILTER (WHERE id > 1) OVER (PARTITION BY boss) AS a FROM people
+        """,
+    ),
     "a partition of null": "SELECT id, sum(age) OVER (PARTITION BY NULL ORDER BY id) AS s FROM people",
     "bounded behind the first of each": (
         """

@@ -45,6 +45,9 @@ REFUSED = {
     "SELECT s.* FROM (SELECT id, struct(age) AS s FROM people) a JOIN (SELECT id, struct(wage) AS s FROM wages) b ON a.id = b.id": [
         (1, 8, "SELECT", "s is ambiguous: a.s, b.s.")
     ],
+    "SELECT * FROM (SELECT id, city, 'city' FROM people GROUP BY ALL HAVING id > 1)": [
+        (1, 33, "SELECT", "Two columns of the result are called city.")
+    ],
     "SELECT n.a.c.* FROM (SELECT id, named_struct('b', struct(age)) AS a FROM people) n": [
         (1, 8, "SELECT", "n.a.c has no columns here.")
     ],
@@ -82,7 +85,7 @@ REFUSED = {
         (1, 29, "WHERE", "IN compares 2 with 1 columns.")
     ],
     "SELECT id, (SELECT max(stars) FROM notes n WHERE n.who = p.id GROUP BY n.stars) AS x FROM people p": [
-        (1, 58, "WHERE", "A subquery with groups, LIMIT or UNION cannot name p.id of the query around it.")
+        (1, 12, "SELECT", "This subquery may have several rows.")
     ],
     "SELECT p.id, n.note FROM people p, LATERAL (SELECT note FROM notes WHERE who = p.id) n": [
         (1, 36, "FROM", "LATERAL in FROM is not maintained. Join the subquery by ON")

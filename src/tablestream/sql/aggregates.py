@@ -210,7 +210,8 @@ class Aggregates:
             return made(self._where(self.scope.plain(arguments[0]), condition))
         texts = self.scope.sqls(arguments)
         there = " AND ".join(f"({one}) IS NOT NULL" for one in texts)
-        whole = f"CASE WHEN {there} THEN struct({', '.join(texts)}) END"
+        named = ", ".join(f"{one} AS value_{number}" for number, one in enumerate(texts, 1))
+        whole = f"CASE WHEN {there} THEN {f'struct({named})' if is_distinct else '1'} END"
         return made(f"CASE WHEN {condition} THEN {whole} END" if condition else whole)
 
     def _joined_texts(self, node: exp.GroupConcat, condition: str) -> AggregateFunction:

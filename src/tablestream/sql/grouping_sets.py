@@ -73,6 +73,12 @@ def sets_in(group: exp.Group, nodes: Sequence[exp.Expr], context: Context) -> li
     return found
 
 
+def asks_for_sets(group: exp.Expr | None, nodes: Sequence[exp.Expr]) -> bool:
+    """Whether expressions of a query with sets, maybe of one alone, ask which columns its sets have."""
+    asked = any(one.find(exp.Grouping, exp.GroupingId) for one in nodes)
+    return asked and group is not None and group.find(*_SETS) is not None
+
+
 def _alternatives(node: exp.Expr, nodes: Sequence[exp.Expr]) -> list[list[exp.Expr]]:
     """The sets that an element stands for; without elements of its own it has all columns."""
     if not isinstance(node, _SETS):

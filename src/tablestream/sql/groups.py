@@ -123,6 +123,9 @@ def groups_of(select: exp.Select, scope: Scope, context: Context) -> tuple[list[
                 numbers[scope.same(node)] = len(found)
                 found.append(_group(node, items, found, scope))
         sets.append(frozenset(numbers[scope.same(node)] for node in meant))
+    if group.args.get("grouping_sets"):  # GROUP BY a, b GROUPING SETS (a): b is null
+        others = {scope.same(one): one for one in (_meant(node, items, scope, context) for node in nodes)}
+        found += [_group(one, items, found, scope) for same, one in others.items() if same not in numbers]
     return found, sets
 
 

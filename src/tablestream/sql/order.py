@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark.sql import functions as F
 from sqlglot import exp
+from sqlglot.optimizer.simplify import simplify
 
 from tablestream import functions as tf
 from tablestream.connectors.sink import quoted
@@ -163,7 +164,7 @@ def _ordered_by(
 
 
 def _number(node: exp.Expr, clause: str, context: Context) -> int:
-    given = node.expression
+    given = simplify(node.expression.copy())
     if not isinstance(given, exp.Literal) or not given.name.isdigit():
         raise context.refuse(node, clause, f"{clause} needs a whole number.", "Write it as a number.")
     return int(given.name)

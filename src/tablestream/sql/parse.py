@@ -116,7 +116,7 @@ def what_is_wrong(error: SqlglotError) -> str:
 def trees(tokens: Sequence[Token], text: str) -> list[exp.Expr]:
     """Parse the tokens of a text, or of a part of it. Raises sqlglot's `ParseError`."""
     found: list[exp.Expr | None] = _Parser(dialect=_SPARK).parse(_with_names(tokens), text)
-    return [_in_few_words(one) for one in found if one is not None]
+    return [_in_few_words(_as_meant(one)) for one in found if one is not None]
 
 
 def _in_few_words(tree: exp.Expr) -> exp.Expr:
@@ -146,6 +146,17 @@ def _in_few_words(tree: exp.Expr) -> exp.Expr:
             made = kind(this=node.this, expression=exp.Any(this=given.this))
             made = exp.In(this=node.this, query=given.this) if kind is exp.EQ else made
             node.replace(placed(exp.Not(this=placed(made, place)) if is_all else made, place))
+    return tree
+
+
+def _as_meant(tree: exp.Expr) -> exp.Expr:
+    """A tree whose frames have their words in capitals, and where ``any(x)`` is a function if it is an aggregate."""
+    for frame in tree.find_all(exp.WindowSpec):
+        for part in ("kind", "start_side", "end_side"):
+            frame.set(part, (frame.args.get(part) or "").upper() or None)
+    for some in [*tree.find_all(exp.Any)]:
+        if isinstance(some.this, exp.Paren) and not isinstance(some.parent, exp.Like | exp.ILike):
+            some.replace(placed(exp.Anonymous(this="any", expressions=[some.this.this]), span(some)))
     return tree
 
 

@@ -113,6 +113,14 @@ class Rows:
         """The tables' names, folded."""
         return {self.fold(one.source) for one in self.visible}
 
+    @cached_property
+    def _named(self) -> dict[str, list[Visible]]:
+        """The columns by their names, folded."""
+        found: dict[str, list[Visible]] = {}
+        for one in self.visible:
+            found.setdefault(self.fold(one.name), []).append(one)
+        return found
+
     @property
     def shown(self) -> list[Visible]:
         """The columns that a star stands for, also those that ``USING`` merged."""
@@ -129,10 +137,10 @@ class Rows:
         fold = self.fold
         folded = [fold(one) for one in parts]
         if len(parts) > 1:
-            found = [one for one in self.visible if [fold(one.source), fold(one.name)] == folded[:2]]
+            found = [one for one in self._named.get(folded[1], ()) if fold(one.source) == folded[0]]
             if found:
                 return found[0], 2
-        found = [one for one in self.visible if fold(one.name) == folded[0] and not one.merged]
+        found = [one for one in self._named.get(folded[0], ()) if not one.merged]
         if len(parts) > 1:
             found = [one for one in found if one.nested]
         if len(found) > 1:

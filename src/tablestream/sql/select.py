@@ -14,7 +14,7 @@ from tablestream.sql.aggregates import aggregates_in
 from tablestream.sql.context import Context, Result
 from tablestream.sql.elements import exploded
 from tablestream.sql.from_ import from_rows
-from tablestream.sql.grouping_sets import repeated
+from tablestream.sql.grouping_sets import asks_for_sets, repeated
 from tablestream.sql.groups import (
     aggregates_around,
     aggregating,
@@ -113,7 +113,7 @@ def _groups(select: exp.Select, rows: Rows, scope: Scope, context: Context) -> t
     inside = [one for node in nodes for one in aggregates_in(node)]
     rows = with_subqueries([*(one.node for one in groups), *inside], rows, scope, context)
     numbered = None
-    if sets != [frozenset(range(len(groups)))]:
+    if sets != [frozenset(range(len(groups)))] or asks_for_sets(select.args.get("group"), nodes):
         rows, names, numbered = repeated(rows, [one.node for one in groups], sets, scope, context)
         groups = [replace(one, repeated=name) for one, name in zip(groups, names, strict=True)]
         scope.rows = rows
@@ -152,7 +152,8 @@ def _texts(items: Sequence[Item], scope: Scope, context: Context) -> list[str]:
 
 def _result(rows: Rows, items: Sequence[Item], texts: Sequence[str], context: Context) -> Result:
     """The result; if a column is refused, something with its columns."""
-    if texts and all(texts) and not any(REFUSED in one for one in texts):
+    is_named_once = len({rows.fold(one.name) for one in items}) == len(items)
+    if texts and is_named_once and all(texts) and not any(REFUSED in one for one in texts):
         try:
             with made_for(context.reasons.written(beginning(items[0].node))):
                 return selected(rows, items, texts)

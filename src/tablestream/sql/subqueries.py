@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 from pyspark.sql import functions as F
 from sqlglot import exp
@@ -26,6 +27,7 @@ from tablestream import functions as tf
 from tablestream.connectors.sink import quoted
 from tablestream.sql.aggregates import is_aggregate
 from tablestream.sql.context import Context
+from tablestream.sql.correlated import grouped_by_pairs, has_groups
 from tablestream.sql.elements import explodes
 from tablestream.sql.equalities import in_one_type
 from tablestream.sql.from_ import from_rows
@@ -49,7 +51,7 @@ from tablestream.sql.matches import (
 )
 from tablestream.sql.named import with_names
 from tablestream.sql.order import first_rows, is_special, limit_of, ordering, takes_first
-from tablestream.sql.output import Item
+from tablestream.sql.output import Item, items_of
 from tablestream.sql.parse import beginning, is_bare, is_subquery, more_parts, not_false
 from tablestream.sql.refusals import PartRefusedError
 from tablestream.sql.rows import Rows, unique
@@ -121,16 +123,7 @@ def where(rows: Rows, node: exp.Expr, clause: str, scope: Scope, context: Contex
 def _joined(node: exp.Expr, whole: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Rows:
     """Join a subquery, and let the scope know its value."""
     if isinstance(node, exp.Exists):
-        given = _select_of(node.this, context)
-        query = _some_row(given)
-        one_group = _one_group(query, None, rows, scope, context)
-        if one_group is not None:
-            rows, text, _ = one_group
-        else:
-            found = _related(query, scope, context)
-            if isinstance(given, exp.Select) and isinstance(query, exp.Select) and _is_simple(query):
-                _check_names(given, found, scope, context)
-            rows, text = mark(found, rows, scope, context)
+        rows, text = _exists(_select_of(node.this, context), rows, scope, context)
     elif isinstance(node, exp.In):
         rows, text = _in(node, whole, rows, scope, context)
     elif isinstance(node, exp.Binary):
@@ -139,6 +132,29 @@ def _joined(node: exp.Expr, whole: exp.Expr, rows: Rows, scope: Scope, context: 
         rows, text = _scalar(node, rows, scope, context)
     scope.made[scope.same(node)] = text
     return rows
+
+
+def _exists(given: exp.Query, rows: Rows, scope: Scope, context: Context) -> tuple[Rows, str]:
+    """Join whether a subquery has a row; a union has one if one of its queries has."""
+    if _is_plain_union(given):
+        rows, left = _exists(_select_of(given.left, context), rows, scope, context)
+        rows, right = _exists(_select_of(given.right, context), rows, scope, context)
+        return rows, f"({left} OR {right})"
+    query = _some_row(given)
+    one_group = _one_group(query, None, rows, scope, context)
+    if one_group is not None:
+        return one_group[:2]
+    found = _related(query, scope, context)
+    if isinstance(given, exp.Select) and isinstance(query, exp.Select) and _is_simple(query):
+        _check_names(given, found, scope, context)
+    return mark(found, rows, scope, context)
+
+
+def _is_plain_union(query: exp.Expr) -> TypeGuard[exp.Union]:
+    """Whether a query is ``UNION [ALL]``, and nothing else is said of it."""
+    if type(query) is not exp.Union or more_parts(query, ("this", "expression", "distinct")):
+        return False
+    return len(query.left.selects) == len(query.right.selects)
 
 
 def _select_of(node: exp.Expr, context: Context) -> exp.Query:
@@ -200,12 +216,26 @@ def _columns_of_row(node: exp.Expr, scope: Scope | None = None) -> Iterator[exp.
 def _related(query: exp.Expr, outer_scope: Scope, context: Context) -> Related:
     """Read FROM and WHERE of a subquery, and find what compares it with the query around it."""
     if not isinstance(query, exp.Select) or not _is_simple(query):
+        around = replace(context, is_around=outer_scope.tells)
+        if isinstance(query, exp.Select) and has_groups(query):
+            found = _read(query, outer_scope, around)
+            if found.pairs and not found.others:
+                return _groups_of_pairs(query, found, around)
         before = len(context.reasons.found)
-        rows = replace(context, is_around=outer_scope.tells).result(query).rows("", [])
+        rows = around.result(query).rows("", [])
         if len(context.reasons.found) > before:  # what its columns are is not known
             raise PartRefusedError(context.reasons.found[-1])
         return Related(rows, Scope(rows, context, "subquery"), (), ())
     return _read(query, outer_scope, context)
+
+
+def _groups_of_pairs(query: exp.Select, found: Related, context: Context) -> Related:
+    """The groups of a subquery, with what compares it with the query around it as columns that no star shows."""
+    query, names = grouped_by_pairs(query, [mine for _, mine in found.pairs], found.scope)
+    rows = context.result(query).rows("", [])
+    rows = replace(rows, visible=tuple(replace(one, hidden=one.name in names) for one in rows.visible))
+    pairs = ((theirs, _named_column(name)) for (theirs, _), name in zip(found.pairs, names, strict=True))
+    return Related(rows, Scope(rows, context, "subquery"), tuple(pairs), ())
 
 
 def _read(query: exp.Select, outer: Scope, context: Context) -> Related:
@@ -231,7 +261,19 @@ def _is_simple(select: exp.Select) -> bool:
 
 def _in(node: exp.In, whole: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple[Rows, str]:
     """Join whether a value is among those of a subquery."""
-    query = _select_of(node.args["query"], context)
+    equal = [one for one in _ins(whole) if scope.same(one) == scope.same(node)]
+    only_true = all(_is_only_true_matters(one, whole) for one in equal)
+    return _among(node, _select_of(node.args["query"], context), only_true, rows, scope, context)
+
+
+def _among(
+    node: exp.In, query: exp.Query, only_true: bool, rows: Rows, scope: Scope, context: Context
+) -> tuple[Rows, str]:
+    """Join whether the value of an ``IN`` is among those of its subquery, or of one query of its union."""
+    if _is_plain_union(query) and _is_compared(query, scope, context):
+        rows, left = _among(node, _select_of(query.left, context), only_true, rows, scope, context)
+        rows, right = _among(node, _select_of(query.right, context), only_true, rows, scope, context)
+        return rows, f"({left} OR {right})"
     values = node.this.expressions if isinstance(node.this, exp.Tuple) else [node.this]
     is_one = len(values) == len(query.selects) == 1
     one_group = _one_group(query, query.selects[0], rows, scope, context) if is_one else None
@@ -246,8 +288,6 @@ def _in(node: exp.In, whole: exp.Expr, rows: Rows, scope: Scope, context: Contex
     pairs = zip(values, items, strict=True)
     compared = tuple(in_one_type(value, item, around, found.scope) for value, item in pairs)
     rows, there = mark(replace(found, pairs=(*found.pairs, *compared)), rows, scope, context)
-    equal = [one for one in _ins(whole) if scope.same(one) == scope.same(node)]
-    only_true = all(_is_only_true_matters(one, whole) for one in equal)
     if only_true or _no_nulls(compared, found, rows, scope):
         return rows, there
     if len(compared) > 1:
@@ -256,6 +296,17 @@ def _in(node: exp.In, whole: exp.Expr, rows: Rows, scope: Scope, context: Contex
         rows, maybe = mark(unsure, rows, scope, context)
         return rows, f"(CASE WHEN {there} THEN true WHEN {maybe} THEN NULL ELSE false END)"
     return _or_null(values[0], items[0], lambda _: there, found, rows, scope, context)
+
+
+def _is_compared(query: exp.Expr, scope: Scope, context: Context) -> bool:
+    """Whether a query of a union compares its rows with the query around it."""
+    query = _select_of(query, context)
+    if _is_plain_union(query):
+        return any(_is_compared(one, scope, context) for one in (query.left, query.right))
+    if not isinstance(query, exp.Select):
+        return False
+    found = _read(query, scope, replace(context, is_around=scope.tells))
+    return bool(found.pairs or found.others)
 
 
 def _any(node: exp.Binary, rows: Rows, scope: Scope, context: Context) -> tuple[Rows, str]:
@@ -314,11 +365,7 @@ def _items(query: exp.Expr, found: Related, context: Context) -> list[exp.Expr]:
     if not isinstance(query, exp.Select) or not _is_simple(query):
         return [_named_column(one.name) for one in found.rows.shown]
     if any(one.is_star for one in query.expressions):
-        if len(found.rows.shown) != 1:
-            raise context.refuse(
-                query, "subquery", "A subquery of IN needs a column, not a star.", "Name it."
-            )
-        return [_named_column(found.rows.shown[0].name)]
+        return [one.node for one in items_of(query, found.scope, context)]
     return [one.unalias() for one in query.expressions]
 
 
@@ -409,7 +456,9 @@ def _one_group(
     tuple of Rows, str and str, or None
         The rows, whether there is a group, and the value of a column of it; None: the subquery is none of these.
     """
-    is_more = any(query.args.get(one) for one in ("limit", "offset", "qualify"))
+    limit = limit_of(query)
+    has_first = limit is None or (not is_special(limit) and limit.expression.name.strip("0").isdigit())
+    is_more = not has_first or any(map(query.args.get, ("offset", "qualify")))
     if not isinstance(query, exp.Select) or is_more or not is_grouped(query) or explodes(query):
         return None
     group, having = query.args.get("group"), query.args.get("having")
@@ -419,11 +468,17 @@ def _one_group(
         return None
     found = _read(query, scope, replace(context, is_around=scope.tells))
     by = {found.scope.same(mine) for _, mine in found.pairs}
-    if group is not None and (not by or any(found.scope.same(one) not in by for one in group.expressions)):
+    varying = [one for one in group.expressions if not _is_text(one)] if group is not None else []
+    if group is not None and (not by or any(found.scope.same(one) not in by for one in varying)):
         return None
     if item is None:
         _check_names(query, found, scope, context)
     return _joined_group(query, item, found, rows, scope)
+
+
+def _is_text(node: exp.Expr) -> bool:
+    """Whether an element of GROUP BY is the same for all rows: a text, not the place of a column."""
+    return isinstance(node, exp.Literal) and node.is_string
 
 
 def _joined_group(

@@ -35,6 +35,9 @@ _RANKS: dict[type[exp.Expr], Callable[[], WindowFunction]] = {
     exp.CumeDist: tf.cume_dist,
 }
 _FIRST, _LAST = exp.FirstValue | exp.First | exp.AnyValue, exp.LastValue | exp.Last
+#: Whether all are true, or any: the least truth, or the greatest.
+_ENDS: dict[Any, type[exp.Expr]] = {exp.LogicalAnd: exp.Min, exp.LogicalOr: exp.Max}
+_ENDS |= {"every": exp.Min, "some": exp.Max, "any": exp.Max}
 #: The aggregates of frames.
 _AGGREGATES = exp.Sum | exp.Count | exp.CountIf | exp.Avg | exp.Min | exp.Max
 
@@ -144,9 +147,10 @@ def _numbered(
 
 def _partition(window: exp.Window, scope: Scope) -> list[Any]:
     """The columns of a partition, as `group_by` takes them."""
+    nodes = {scope.same(one): one for one in window.args.get("partition_by") or []}
     return [
         scope.name(one) or F.expr(f"{scope.sql(with_type(one))} AS {quoted(f'partition_{number}')}")
-        for number, one in enumerate(window.args.get("partition_by") or [], 1)
+        for number, one in enumerate(nodes.values(), 1)
     ]
 
 
@@ -193,12 +197,19 @@ def _function(given: exp.Expr, rows: Rows, scope: Scope, context: Context) -> An
     nulls: dict[str, Any] = {"ignore_nulls": True} if isinstance(given, exp.IgnoreNulls) else {}
     if type(node) in _RANKS:
         return _RANKS[type(node)]()
-    made = _of_another(node, rows, scope, nulls)
-    if made is not None:
-        return made
+    another = _of_another(node, rows, scope, nulls)
+    if another is not None:
+        return another
     aggregate = node.this if isinstance(node, exp.Filter) else node
-    is_mean = isinstance(aggregate, exp.Anonymous) and aggregate.name.lower() == "mean"
-    if is_mean or (isinstance(aggregate, _AGGREGATES) and not isinstance(aggregate.this, exp.Distinct)):
+    name = aggregate.name.lower() if isinstance(aggregate, exp.Anonymous) else ""
+    end = _ENDS.get(type(aggregate)) or _ENDS.get(name)
+    if end is not None:
+        made = end(this=next(iter(aggregate.expressions), aggregate.this))
+        whole = made if aggregate is node else exp.Filter(this=made, expression=node.expression)
+        return Aggregates(scope, context).function(whole)
+    if name == "mean" or (
+        isinstance(aggregate, _AGGREGATES) and not isinstance(aggregate.this, exp.Distinct)
+    ):
         return Aggregates(scope, context).function(node)
     raise context.refuse(
         node.find_ancestor(exp.Window) or node,

@@ -13,15 +13,17 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tablestream.connectors.sink import quoted
 from tablestream.runtime.drops import DropRules
 from tablestream.runtime.rounds import METRICS, NOTICES, Round
 from tablestream.spark import blobs
 from tablestream.spark.exchange import Batches, Observations
 from tablestream.spark.round_worker import RoundWorker, Settings
 from tablestream.spark.row_frames import frame_of
-from tablestream.spark.types import arrow_schema
+from tablestream.spark.types import arrow_schema, nullable
 from tablestream.spark.unpacking import OutputUnpacker
 from tablestream.state.cache import ChunkCache, MemoryCache
 from tablestream.state.store import MemoryStore
@@ -30,6 +32,13 @@ Place = tuple[int, int]
 """A round, and a shard in it."""
 _MILLISECOND_US = 1000
 _BLOBS = arrow_schema(blobs.FIELDS)
+
+
+def _with_nulls(frame: DataFrame) -> DataFrame:
+    """The same rows in types whose fields can all be null, as PySpark needs them where a whole struct is null."""
+    kinds = {one.name: (one.dataType, nullable(one.dataType)) for one in frame.schema}
+    changed = {name: F.col(quoted(name)).cast(new) for name, (old, new) in kinds.items() if new != old}
+    return frame.withColumns(changed) if changed else frame
 
 
 @dataclass
@@ -116,7 +125,7 @@ class InProcess:
         return f"timestamp_micros({self.now_us}L)"
 
     def pack(self, frame: DataFrame, packer: Batches) -> list[pa.RecordBatch]:
-        return list(packer(frame.toArrow().to_batches()))
+        return list(packer(_with_nulls(frame).toArrow().to_batches()))
 
     def union(self, streams: Sequence[list[pa.RecordBatch]]) -> list[pa.RecordBatch]:
         return [batch for stream in streams for batch in stream]
