@@ -102,10 +102,10 @@ class MarkingSink:
         if verdict is Verdict.DONE:
             return
         self.replaces = verdict is Verdict.SETTLE
-        if self.replaces:
-            self.go_back(0)
         self.put(changes, micro_batch_id)
         self.fails(micro_batch_id, Kind.SINK_FAILS_BEFORE_MARK)
+        if self.replaces:
+            self.go_back(0)
         self.mark(micro_batch_id)
         self.fails(micro_batch_id, Kind.SINK_FAILS_AFTER_MARK)
 

@@ -29,6 +29,13 @@ def test_a_query_that_evolves_says_what_it_would_have_said_with_its_plan_from_th
     assert result.problem is None, f"{short(seed)}\n{result.problem}"
 
 
+@pytest.mark.parametrize("seed", [1401, 1483])
+def test_a_query_that_once_failed_holds(seed: int) -> None:
+    """1483: rows of keys with one hash stood in the state in another order each time."""
+    result = run_life(make_life(seed))
+    assert result.problem is None, f"{make_life(seed)}\n{result.problem}"
+
+
 @pytest.mark.exhaustive
 def test_a_hundred_evolving_queries_hold_and_end_everywhere() -> None:
     points = Counter[str]()

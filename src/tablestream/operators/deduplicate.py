@@ -120,7 +120,7 @@ def _spans(rows: pl.DataFrame, stored: pl.DataFrame) -> pl.DataFrame:
     """The micro-batches of each writer that began, without gaps from the first to the last."""
     first, last = pl.col(NUMBER).alias(_FIRST), pl.col(MICRO_BATCH).alias(_LAST)
     known = rows.select(WRITER_HASH, pl.col(WRITER).str.strip_suffix(_SPANS), first, last)
-    older = stored.join(known, on=WRITER, how="anti").unique(WRITER)
+    older = stored.join(known, on=WRITER, how="anti").unique(WRITER, maintain_order=True)
     assumed = older.select(WRITER_HASH, WRITER, (pl.col(MICRO_BATCH) - FAR).alias(_FIRST), last)
     return pl.concat([known, assumed])
 
@@ -181,7 +181,9 @@ def _changed(spans: pl.DataFrame, seen: pl.DataFrame) -> pl.DataFrame:
     ordered = ordered.with_columns((pl.col(_FIRST) > before + 1).fill_null(value=True).alias("apart"))
     ordered = ordered.with_columns(pl.col("apart").cum_sum(reverse=True).over(WRITER).alias("after"))
     ordered = ordered.with_columns((pl.col("after") - pl.col("apart")).alias("after"))
-    united = ordered.group_by(WRITER_HASH, WRITER, "after").agg(pl.col(_FIRST).min(), pl.col(_LAST).max())
+    united = ordered.group_by(WRITER_HASH, WRITER, "after", maintain_order=True).agg(
+        pl.col(_FIRST).min(), pl.col(_LAST).max()
+    )
     kept = united.filter(pl.col("after") < MOST_SPANS).drop("after")
     grown = kept.join(spans, on=kept.columns, how="anti")
     gone = spans.join(kept, on=[WRITER, _FIRST], how="anti")

@@ -140,7 +140,7 @@ class Expiry(OfTable):
         yield Emission(0, work.forgotten().select(PARENT, NUMBER, *columns, nothing))
         context.reject(EXPIRED, arrived[work.late])
         taken_in = changed(waiting.rows, waiting.stored, pl.Series(waiting.waits, dtype=pl.Boolean))
-        rows.insert(taken_in.unique(list(self.keys), keep="last"))
+        rows.insert(taken_in.unique(list(self.keys), keep="last", maintain_order=True))
         waiting.remember()
 
     def _touched(self, new: pl.DataFrame, context: Context) -> pl.DataFrame:

@@ -243,7 +243,7 @@ class CapturedTable(OfTable):
         known, kid = number_keys(KEY_HASH, list(self.keys), [stored, keys])
         since = np.maximum.accumulate(np.where(here, np.arange(len(here)), -1))
         moved = bools(kid.is_in(known.implode())) | (since >= run_start(starts(rows.kid)))
-        new = keys.filter(pl.Series(here)).unique()
+        new = keys.filter(pl.Series(here)).unique(maintain_order=True)
         trace.insert(new.with_columns(pl.lit(value=True).alias(LIVE)))
         return moved
 

@@ -128,7 +128,7 @@ class TransactionGate(Operator):
         """Count events, let transactions that ended stand in line, and release the complete ones."""
         ends, *events = inputs
         nothing = pl.DataFrame(schema={TRANSACTION: pl.String(), EVENT: pl.Int64()})
-        arrived = pl.concat([nothing, *(one.select(TRANSACTION, EVENT) for one in events)]).unique()
+        arrived = pl.concat([nothing, *(one.select(TRANSACTION, EVENT) for one in events)])
         arrived = _with_hashes(arrived.filter(pl.col(TRANSACTION).is_not_null()))
         stood = context.trace(_LINE).scan().sort(ARRIVAL)
         line = pl.concat([stood, self._ended(ends, context)])
