@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -115,6 +116,13 @@ LESS_WORK = {
     "spark.sql.adaptive.enabled": "false",
 }
 
+PARTITIONS = "spark.sql.shuffle.partitions"
+#: For the shared session. Each further partition is a task in each stage, and a state store in each round of a
+#: micro-batch. There are as many shards as ever. What several tasks do side by side is tested by what asks for
+#: `several_partitions` or `in_partitions` (plans of all operators, order, a repeated micro-batch, evolving, bootstraps,
+#: counts, damage, a key's state, Kafka, PostgreSQL), and in other processes (bare sessions, clusters, kills).
+ONE_TASK = {PARTITIONS: "1"}
+
 
 def remember_classes() -> None:
     """Let PySpark ask the JVM for each package and class once.
@@ -204,7 +212,7 @@ def long_session(warehouse: Path) -> SparkSession:
     remember_classes()
     builder = SparkSession.builder.master("local[2]").appName("tablestream tests")
     builder = builder.config("spark.sql.warehouse.dir", str(warehouse))
-    long = {"spark.driver.extraJavaOptions": LONG_SESSION} | FEWER_PROCESSES | LESS_WORK
+    long = {"spark.driver.extraJavaOptions": LONG_SESSION} | FEWER_PROCESSES | LESS_WORK | ONE_TASK
     for name, value in (SPARK_SETTINGS | long | (DELTA_SETTINGS if JARS else {})).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
@@ -222,6 +230,23 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         yield session
     finally:
         session.stop()
+
+
+@contextmanager
+def in_partitions(spark: SparkSession, number: int) -> Iterator[None]:
+    """Let queries that start meanwhile have this many partitions."""
+    spark.conf.set(PARTITIONS, number)
+    try:
+        yield
+    finally:
+        spark.conf.set(PARTITIONS, ONE_TASK[PARTITIONS])
+
+
+@pytest.fixture
+def several_partitions(spark: SparkSession) -> Iterator[None]:
+    """Let a test's queries have several partitions, so that tasks work off shards side by side."""
+    with in_partitions(spark, 2):
+        yield
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from tablestream.errors import (
     UnsupportedTypeError,
 )
 from tablestream.spark import analysis
+from tests.conftest import in_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -1178,13 +1179,12 @@ def test_alignment_is_a_choice_or_a_length_of_time(flights: ts.Table) -> None:
 def test_more_shuffle_partitions_than_shards_warn(
     spark: SparkSession, flights: ts.Table, planes: ts.Table
 ) -> None:
-    spark.conf.set("spark.sql.shuffle.partitions", "200")
-    try:
-        with pytest.warns(UserWarning, match=r"shuffle\.partitions is 200.* 2 rounds") as caught:
-            flights.join(planes.select(), on="plane").changes()
-        assert caught[0].filename == __file__
-    finally:
-        spark.conf.set("spark.sql.shuffle.partitions", "2")
+    with (
+        in_partitions(spark, 200),
+        pytest.warns(UserWarning, match=r"shuffle\.partitions is 200.* 2 rounds") as caught,
+    ):
+        flights.join(planes.select(), on="plane").changes()
+    assert caught[0].filename == __file__
 
 
 def test_outputs_that_cannot_be_told_apart(flights: ts.Table, tmp_path: Path) -> None:

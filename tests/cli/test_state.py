@@ -21,6 +21,7 @@ from tablestream.planner.catalogue import decode
 from tablestream.spark import state_reader, stored_state
 from tablestream.spark.stored_key import GivenKey
 from tablestream.spark.stored_state import StoredState
+from tests.conftest import in_partitions
 from tests.spark.change_logs import START, ChangeLog, run
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ def checkpoint(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
         versions,
         halves.materialize(name="by_half"),
     ]
-    run(*(one.to(ts.to_memory(f"state {one.name}")) for one in outputs), checkpoint=place / "checkpoint")
+    with in_partitions(spark, 2):
+        run(*(one.to(ts.to_memory(f"state {one.name}")) for one in outputs), checkpoint=place / "checkpoint")
     return place / "checkpoint"
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.usefixtures("several_partitions")
+
 HINT = "Restart from a complete checkpoint (a copy, or an earlier micro-batch of this one)"
 OUTPUT = "sent"
 

@@ -70,6 +70,7 @@ def meant(log: Sequence[Record]) -> dict[bytes | None, list[Any]]:
 # Order, and what a record is
 
 
+@pytest.mark.usefixtures("several_partitions")
 def test_keys_are_in_order_over_partitions_tasks_and_a_restart(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:

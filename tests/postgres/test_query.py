@@ -78,6 +78,7 @@ def versions(database: Database) -> list[Any]:
     return [*rows, database.rows("TABLE tablestream_marks")]
 
 
+@pytest.mark.usefixtures("several_partitions")
 def test_a_table_is_the_state_of_its_output(spark: SparkSession, database: Database, tmp_path: Path) -> None:
     """After random changes with deletes, a repeated micro-batch, a restart, and with another checkpoint."""
     write_logs(tmp_path, MICRO_BATCHES)

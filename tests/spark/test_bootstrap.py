@@ -78,6 +78,7 @@ def order(number: int, customer: str, op: str = "u") -> dict[str, Any]:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.usefixtures("several_partitions")
 def test_two_bootstraps_show_no_half_row_and_the_logs_follow(shop: Shop, spark: SparkSession) -> None:
     """Each row of the join appears once, as it is after both; then the log's changes, each for itself."""
     shop.orders_log.add([order(1, "c"), order(1, "d"), order(2, "a", "d")])

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import tablestream as ts
-from tests.conftest import JARS
+from tests.conftest import JARS, in_partitions
 from tests.plans.catalogue import has_a
 from tests.plans.engine import Output, Step
 from tests.plans.logs import random_cuts, random_log
@@ -94,7 +94,8 @@ def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
     outputs += [joined.to(ts.to_files(folder / kind, kind), name=kind) for kind in ("parquet", "json")]
     if JARS:
         outputs += [joined.to(ts.to_delta(folder / emit), name=f"delta {emit}", emit=emit) for emit in EMITS]
-    run(*outputs, checkpoint=folder / "checkpoint", shards=16)
+    with in_partitions(spark, 2):
+        run(*outputs, checkpoint=folder / "checkpoint", shards=16)
     tables = {"every": joined, "filtered": filtered}
     yield Written(by_micro_batch(answers, 0), by_micro_batch(answers, 1), sinks, tables, folder)
     for sink in sinks.values():

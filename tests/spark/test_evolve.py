@@ -104,6 +104,7 @@ def delta(place: Path) -> set[tuple[Any, ...]]:
     return set(pl.DataFrame(deltalake.DeltaTable(str(place)).to_pyarrow_table()).rows())
 
 
+@pytest.mark.usefixtures("several_partitions")
 def test_a_query_goes_on_with_another_plan(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import pytest
 from pyspark.sql import functions as F
 
 import tablestream as ts
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.usefixtures("several_partitions")
 def test_a_listener_hears_of_every_micro_batch(spark: SparkSession, tmp_path: Path) -> None:
     orders = ChangeLog(tmp_path / "orders", "id int, customer string, ts bigint")
     customers = ChangeLog(tmp_path / "customers", "customer string, name string, ts bigint")

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
     from tablestream.connectors.memory.sink import MemorySink
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("several_partitions")]
 
 Plan: TypeAlias = "Callable[..., Node]"
 """Makes the node that is asked for of the tables A, B and C and the streams S and T."""

@@ -23,6 +23,7 @@ from tablestream.errors import (
 )
 from tablestream.spark import local_spark, state_reader
 from tests.cli.programs import done as program_done
+from tests.conftest import in_partitions
 from tests.spark.change_logs import ALL, START, ChangeLog, run
 from tests.spark.test_types import COLUMNS, KEYS, VALUES, canonical, shown, stream
 
@@ -232,11 +233,8 @@ def test_a_key_is_read_from_the_partition_of_its_shard(query: Query) -> None:
     spark, keys = query.spark, [f"k{number}" for number in range(30)]
     query.log.add([at("T", key, 1, number) for number, key in enumerate(keys)], [at("T", "k7", 5, 70)])
     table = query.table("T", "table", history="1 hour")
-    spark.conf.set("spark.sql.shuffle.partitions", "8")
-    try:
+    with in_partitions(spark, 8):
         query.run(table, table.select("v", name="flat").materialize(name="kept"), shards=8)
-    finally:
-        spark.conf.set("spark.sql.shuffle.partitions", "2")
     whole = dict(query.read("kept", "k", "v"))
     spark.sparkContext.setJobGroup("one key", "")
     try:

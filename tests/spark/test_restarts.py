@@ -187,6 +187,7 @@ def forget_last_commit(checkpoint: Path) -> None:
     (checkpoint / "commits" / f".{commits[-1].name}.crc").unlink(missing_ok=True)
 
 
+@pytest.mark.usefixtures("several_partitions")
 def test_a_micro_batch_that_is_done_again_gives_the_same(
     spark: SparkSession, log: ChangeLog, tmp_path: Path
 ) -> None:

@@ -74,7 +74,7 @@ class Shop:
         return self.spark.read.parquet(str(self.directory / "sold")).orderBy("_order").collect()
 
 
-@pytest.mark.usefixtures("as_users_have_it")
+@pytest.mark.usefixtures("as_users_have_it", "several_partitions")
 def test_a_query_that_starts_again_goes_on_and_writes_no_micro_batch_twice(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -112,7 +112,7 @@ def test_a_query_that_starts_again_goes_on_and_writes_no_micro_batch_twice(
     shop.totals.clear()
 
 
-@pytest.mark.usefixtures("as_users_have_it")
+@pytest.mark.usefixtures("as_users_have_it", "several_partitions")
 def test_what_a_users_function_raises_ends_the_query_and_is_shown(
     spark: SparkSession, tmp_path: Path
 ) -> None:

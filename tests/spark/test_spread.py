@@ -31,6 +31,7 @@ def rows(side: str, number: int, ids: range, gone: range = range(0)) -> list[dic
 
 
 @pytest.mark.exhaustive
+@pytest.mark.usefixtures("several_partitions")
 def test_the_changes_are_those_of_a_join_that_is_not_spread(spark: SparkSession, tmp_path: Path) -> None:
     log = ChangeLog(tmp_path / "log", SCHEMA)
     outputs: dict[int | None, OutputRequest] = {}

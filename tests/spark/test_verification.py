@@ -18,6 +18,7 @@ from tablestream.cli import app
 from tablestream.cli.exit_codes import ExitCode
 from tablestream.errors import CheckpointMovedError, StateError
 from tablestream.spark import exchange
+from tests.conftest import in_partitions
 from tests.faults.damaging import DAMAGE, damage
 from tests.faults.followed import FollowedProcessor
 from tests.spark.change_logs import START, ChangeLog, run
@@ -39,7 +40,8 @@ def work_off(spark: SparkSession, directory: Path, micro_batches: int) -> None:
     kept = rows.materialize(name="kept")
     groups = kept.group_by((F.col("v") % 3).alias("rest")).count(name="groups")
     outputs = (one.to(ts.to_memory(f"verified {one.name}")) for one in (kept, groups))
-    run(*outputs, checkpoint=directory / "checkpoint", shards=4)
+    with in_partitions(spark, 2):
+        run(*outputs, checkpoint=directory / "checkpoint", shards=4)
 
 
 def contents(directory: Path) -> dict[str, bytes]:
