@@ -630,3 +630,10 @@ def test_a_star_of_an_earlier_result_stands_for_the_columns_that_its_query_names
     compare(outputs, changes(5), shards=2)
     result = ts.sql("SELECT * FROM homes", homes=homes)
     assert ts.sql("SELECT DISTINCT * FROM result", result=result).columns == ["city"]
+
+
+def test_a_window_function_that_names_its_window_is_called_as_it_is_written(spark: SparkSession) -> None:
+    query = (
+        "SELECT id, sum(age) OVER (w) FROM people WHERE id > 1 WINDOW w AS (PARTITION BY city ORDER BY boss)"
+    )
+    assert ts.sql(query, **tables_of(spark)).columns == ["id", "sum(`age`) OVER (w)"]

@@ -271,8 +271,11 @@ def spliced(node: exp.Expr, text: str, replaced: Callable[[exp.Expr], str | None
         raise UnknownPlaceError(node)
     said, at = list[str](), whole[0]
     for begin, end, new in sorted(parts):
-        said += [_on_one_line(text[at:begin]), new]
-        at = end
+        if (
+            whole[0] <= begin and end <= whole[1]
+        ):  # not in the clause WINDOW, for a function that names its window
+            said += [_on_one_line(text[at:begin]), new]
+            at = end
     said.append(_on_one_line(text[at : whole[1]]))
     return "".join(said).strip()
 
