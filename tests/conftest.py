@@ -36,9 +36,9 @@ def has_spark_home() -> bool:
     """Say whether what is kept belongs to the PySpark of this Python."""
     spec = find_spec("pyspark")
     jars = SPARK_HOME / "jars"
-    return (
-        spec is not None and spec.origin is not None and jars.resolve() == Path(spec.origin).parent / "jars"
-    )
+    if spec is None or spec.origin is None:
+        return False
+    return jars.resolve() == Path(spec.origin).resolve().parent / "jars"
 
 
 #: An environment without the clients of servers has no tests with servers (`make newest`).
@@ -47,7 +47,7 @@ pytest_plugins = ["tests.broker.fixtures"] if find_spec("psycopg") and find_spec
 # Before anything imports Polars or starts a JVM: workers are many, so one thread each; they run this Python.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{QUICK_JAVA} {KEPT_CLASSES}")
 if has_spark_home():
-    os.environ.setdefault("SPARK_HOME", str(SPARK_HOME))
+    os.environ.setdefault("SPARK_HOME", str(SPARK_HOME.resolve()))
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
 # Where this is set, each of the many Pythons that Spark starts compiles all modules anew, and pytest all tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
