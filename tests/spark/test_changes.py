@@ -269,3 +269,26 @@ def test_changes_go_to_sparks_own_sinks_also_when_there_are_none(
             ("A", "1.50", "upsert", "1704067200000001"),
             ("A", "None", "delete", "1704067200000001"),
         ]
+
+
+def test_changes_of_a_key_in_a_micro_batch_stand_in_one_file_in_their_order(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    a, b = source("A"), source("B")
+    records = random_log([a, b], seed=4, size=300, worlds=6)
+    log = ChangeLog(tmp_path / "log", SCHEMA)
+    log.add([line(record, number) for number, record in enumerate(records, 1)])
+    (joined,) = translated([foreign_key_join(a, b, "inner")], log.read(spark))
+    with in_partitions(spark, 4):
+        run(
+            joined.to(ts.to_files(tmp_path / "out", "parquet")), checkpoint=tmp_path / "checkpoint", shards=16
+        )
+    told = spark.read.parquet(f"{tmp_path}/out").select("*", "_metadata.file_name").collect()
+    places = defaultdict[tuple[Any, ...], list[tuple[str, Row]]](list)
+    for row in told:
+        places[tuple(row[name] for name in joined.key_columns)].append((row["file_name"], row["_order"]))
+    assert len({row["file_name"] for row in told}) > 1
+    assert len(told) > len(places) > 10
+    for found in places.values():
+        assert len({file for file, _ in found}) == 1
+        assert found == sorted(found)
