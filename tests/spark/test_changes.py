@@ -284,7 +284,7 @@ def test_changes_of_a_key_in_a_micro_batch_stand_in_one_file_in_their_order(
             joined.to(ts.to_files(tmp_path / "out", "parquet")), checkpoint=tmp_path / "checkpoint", shards=16
         )
     told = spark.read.parquet(f"{tmp_path}/out").select("*", "_metadata.file_name").collect()
-    places = defaultdict[tuple[Any, ...], list[tuple[str, Row]]](list)
+    places: dict[Any, list[tuple[str, Any]]] = defaultdict(list)
     for row in told:
         places[tuple(row[name] for name in joined.key_columns)].append((row["file_name"], row["_order"]))
     assert len({row["file_name"] for row in told}) > 1
