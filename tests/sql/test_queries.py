@@ -799,6 +799,74 @@ FROM: Queries = {
     """,
 }
 
+LATERAL: Queries = {
+    "rows": "SELECT p.id, n.note FROM people p, LATERAL (SELECT note FROM notes WHERE who = p.id) n",
+    "left": """
+        SELECT p.id, n.note, n.s FROM people p
+        LEFT JOIN LATERAL (SELECT note, stars + 1 AS s FROM notes WHERE who = p.boss AND stars > 1) n ON true WHERE p.age > 10
+    """,
+    "null is equal": """
+        SELECT p.id, x.note FROM people p, LATERAL (SELECT note FROM notes n WHERE n.who IS NOT DISTINCT FROM p.boss) x
+    """,
+    "star": "SELECT p.id, x.* FROM people p JOIN LATERAL (SELECT * FROM notes n WHERE n.who = p.id) x ON x.stars > 1",
+    "unequal": "SELECT p.id, x.note FROM people p JOIN LATERAL (SELECT note FROM notes n WHERE n.stars > p.boss) x ON x.note <> 'b'",
+    "unequal left": """
+        SELECT p.id, x.note FROM people p
+        LEFT JOIN LATERAL (SELECT note FROM notes n WHERE n.who = p.boss AND n.stars < p.id) x ON true
+    """,
+    "aggregates": """
+        SELECT p.id, x.n, x.m, x.k + 1 AS k FROM people p,
+        LATERAL (SELECT count(*) AS n, max(stars) AS m, count(*) * 2 AS k FROM notes WHERE who = p.boss) x
+    """,
+    "aggregates left": """
+        SELECT p.id, x.n FROM people p
+        LEFT JOIN LATERAL (SELECT count(*), max(stars) FROM notes WHERE who = p.id HAVING count(*) > 1) x(n, m) ON true
+    """,
+    "unequal aggregates": """
+        SELECT p.id, x.n FROM people p, LATERAL (SELECT count(*) AS n FROM notes n WHERE n.stars < p.boss) x WHERE x.n < 2
+    """,
+    "aggregates of all": "SELECT p.id, x.m FROM people p, LATERAL (SELECT max(size) AS m FROM cities) x",
+    "groups": """
+        SELECT p.id, x.place, x.n FROM people p,
+        LATERAL (SELECT place, count(*) AS n FROM visits v WHERE v.who = p.boss GROUP BY place HAVING count(*) < 3) x
+    """,
+    "groups by what is equal": """
+        SELECT p.id, x.who, x.n FROM people p
+        LEFT JOIN LATERAL (SELECT who, count(*) AS n FROM notes n WHERE n.who = p.boss GROUP BY who) x ON true
+    """,
+    "first": """
+        SELECT p.id, x.note, x.stars FROM people p CROSS JOIN
+        LATERAL (SELECT note, stars FROM notes n WHERE n.who = p.id ORDER BY stars DESC, note LIMIT 1) x
+    """,
+    "first two": """
+        SELECT p.id, x.note, x.stars FROM people p
+        LEFT JOIN LATERAL (SELECT note, stars FROM notes n WHERE n.who = p.boss ORDER BY stars, note LIMIT 2) x ON true
+    """,
+    "first unequal": """
+        SELECT p.id, x.day FROM people p,
+        LATERAL (SELECT day, place FROM visits v WHERE v.who = p.boss AND v.day < p.id ORDER BY day DESC, spent LIMIT 1) x
+    """,
+    "first group": """
+        SELECT p.id, x.place, x.n FROM people p, LATERAL (
+            SELECT place, count(*) AS n FROM visits v WHERE v.who = p.boss GROUP BY place ORDER BY n DESC, place LIMIT 1) x
+    """,
+    "by the whole key": """
+        SELECT n.note, x.age, x.more FROM notes n LEFT JOIN LATERAL (
+            SELECT age, age + n.stars AS more FROM people p WHERE p.id = n.who AND p.age > n.stars * 10) x ON true
+    """,
+    "by the whole key, inner": """
+        SELECT n.note, x.more FROM notes n, LATERAL (SELECT 7 AS more FROM people p WHERE p.id = n.who AND p.age > n.stars * 10) x
+    """,
+    "two, then a table": """
+        SELECT p.id, x.size, y.note, w.wage FROM people p JOIN LATERAL (SELECT size FROM cities c WHERE c.city = p.city) x ON true
+        LEFT JOIN LATERAL (SELECT note FROM notes n WHERE n.who = x.size) y ON true JOIN wages w ON w.id = p.id WHERE w.wage > 1
+    """,
+    "values": "SELECT p.id, v.c FROM people p, LATERAL (VALUES (p.boss), (p.age)) v(c)",
+    "names": "SELECT p.id, x.y FROM people p, LATERAL (SELECT p.age + 1 AS y) x WHERE x.y > 21",
+    "none before": "SELECT x.y, p.id FROM LATERAL (SELECT note AS y, who FROM notes) x JOIN people p ON p.id = x.who",
+    "union": "SELECT p.id, x.y FROM people p, LATERAL (SELECT note AS y FROM notes UNION ALL SELECT country FROM cities) x",
+}
+
 
 def parts(queries: Queries, size: int = 8) -> list[Queries]:
     """A few queries each: a driver of all would be slow."""
@@ -870,6 +938,11 @@ def test_exists_looks_up_a_row_or_the_least_and_greatest_of_a_group(spark: Spark
         for query in queries.values():
             plan = ts.plan_text(ts.sql(str(query), **tables).to(ts.to_memory("rounds")))
             assert plan.split()[1] == rounds, query
+
+
+@pytest.mark.parametrize("queries", quick_first(parts(LATERAL)))
+def test_lateral_subqueries(spark: SparkSession, queries: Queries) -> None:
+    check(spark, queries, changes(5))
 
 
 @pytest.mark.parametrize("queries", quick_first(parts(SETS)))

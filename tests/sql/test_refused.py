@@ -87,8 +87,37 @@ REFUSED = {
     "SELECT id, (SELECT max(stars) FROM notes n WHERE n.who = p.id GROUP BY n.stars) AS x FROM people p": [
         (1, 12, "SELECT", "This subquery may have several rows.")
     ],
-    "SELECT p.id, n.note FROM people p, LATERAL (SELECT note FROM notes WHERE who = p.id) n": [
-        (1, 36, "FROM", "LATERAL in FROM is not maintained. Join the subquery by ON")
+    "SELECT p.id, x.y FROM people p, LATERAL (SELECT note || p.city AS y FROM notes n WHERE n.who = p.id) x": [
+        (
+            1,
+            57,
+            "LATERAL",
+            "SELECT of LATERAL names p.city of the rows before it. Compute it in the SELECT around",
+        )
+    ],
+    "SELECT p.id, x.y FROM people p LEFT JOIN LATERAL (SELECT note AS y FROM notes n WHERE n.who = p.id) x ON x.y > 'b'": [
+        (1, 32, "LATERAL", "A LATERAL subquery is joined by a comma, CROSS, INNER, or LEFT JOIN ... ON true.")
+    ],
+    "SELECT p.id, x.y FROM people p, LATERAL (SELECT note AS y FROM notes n WHERE n.who = p.id LIMIT 1) x": [
+        (1, 91, "LIMIT", "LIMIT without ORDER BY")
+    ],
+    "SELECT p.id, x.y FROM people p, LATERAL (SELECT note AS y FROM notes n WHERE n.who = p.id ORDER BY y LIMIT 0) x": [
+        (1, 102, "LIMIT", "LIMIT needs a whole number here.")
+    ],
+    "SELECT p.id, x.y FROM people p, LATERAL (SELECT DISTINCT note AS y FROM notes n WHERE n.who = p.id) x": [
+        (1, 95, "WHERE", "A subquery with groups, LIMIT or UNION cannot name p.id of the query around it.")
+    ],
+    "SELECT p.id FROM people p, LATERAL (SELECT place, who FROM visits v WHERE v.who = p.id GROUP BY ROLLUP (place, who)) x": [
+        (1, 37, "LATERAL", "Grouping sets in LATERAL are not maintained.")
+    ],
+    "SELECT p.id FROM people p, LATERAL (SELECT count(*) FROM notes n WHERE n.who = p.id) x": [
+        (1, 44, "LATERAL", "This column has no name. Name it with AS.")
+    ],
+    "SELECT p.id FROM people p, LATERAL (SELECT note FROM notes n WHERE n.who = p.id) x(a, b)": [
+        (1, 37, "LATERAL", "It has 1 columns, and 2 names.")
+    ],
+    "SELECT p.id FROM people p, LATERAL (SELECT note FROM notes n WHERE n.who = p.id) p": [
+        (1, 26, "LATERAL", "Two inputs are called p.")
     ],
     "VALUES (1), (2)": [(1, 9, "FROM", "Constants alone have no changes to maintain.")],
     "SELECT id, stack(2, 1, age) AS (a, b) FROM people": [

@@ -76,6 +76,8 @@ class Context:
         The tables that it can name, each as a function that makes it, by folded names.
     compiled
         Makes a table of a query within it.
+    lateral
+        Joins a LATERAL subquery with the rows before it.
     reasons
         Those found so far.
     bounds
@@ -91,6 +93,7 @@ class Context:
     text: str
     tables: Mapping[str, Callable[[], Result]]
     compiled: Callable[[exp.Expr, Context], Result]
+    lateral: Callable[[exp.Join, Rows, Context], Rows]
     reasons: Reasons
     bounds: Mapping[str, int] = field(default_factory=dict)
     names: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ from sqlglot import exp
 from tablestream.connectors.sink import quoted
 from tablestream.sql.context import Context
 from tablestream.sql.groups import is_grouped
-from tablestream.sql.parse import beginning, cast, ending, more_parts, placed, span
+from tablestream.sql.parse import beginning, cast, ending, is_bare, more_parts, placed, span
 from tablestream.sql.rows import Rows, unique
 from tablestream.sql.scope import Scope, conjuncts, filtered
 from tablestream.streams import Stream
@@ -31,7 +31,8 @@ def generator_of(node: exp.Expr) -> exp.Expr | None:
     """What a part of FROM makes rows with, of the rows before it; None: it is a table or a query."""
     inside = node.this if isinstance(node, exp.Join) else node
     if isinstance(inside, exp.Lateral | exp.Table):
-        inside = inside.this
+        is_subquery = isinstance(inside, exp.Lateral) and is_bare(inside.this)  # LATERAL (VALUES ...)
+        inside = inside.this.this if is_subquery else inside.this
     is_joined = node.args.get("kind") in {"SEMI", "ANTI"} or any(map(node.args.get, ("using", "method")))
     is_joined |= bool(node.args.get("side")) and not _is_true(node.args.get("on"))
     is_joined |= node.args.get("side") in {"RIGHT", "FULL"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 from sqlglot import exp
 
@@ -33,7 +34,7 @@ def from_rows(select: exp.Select, context: Context) -> tuple[Rows, list[exp.Expr
     where = select.args.get("where")
     conditions = conjuncts(where.this if where else None)
     nodes, used = _nodes(select, context), _used_names(select)
-    places = [number for number, one in enumerate(nodes) if generator_of(one) is not None]
+    places = [number for number, one in enumerate(nodes) if generator_of(one) is not None or _is_lateral(one)]
     inputs = _inputs(nodes[: (places or [len(nodes)])[0]], used, select, context)
     inputs = inputs or [Input(one_row((nodes or [select])[0], context))]
     for number, place in enumerate(places, 1):
@@ -49,9 +50,16 @@ def from_rows(select: exp.Select, context: Context) -> tuple[Rows, list[exp.Expr
             rest = []
         conditions = [*rest, *(one for one in conditions if one not in ready)]
         more = nodes[place + 1 : (*places, len(nodes))[number]]
-        inputs = [Input(expanded(nodes[place], rows, context)), *_inputs(more, used, select, context)]
+        begin = nodes[place]
+        rows = context.lateral(begin, rows, context) if _is_lateral(begin) else expanded(begin, rows, context)
+        inputs = [Input(rows), *_inputs(more, used, select, context)]
         inputs = _told_apart(inputs, context)
     return joined(inputs, conditions, context)
+
+
+def _is_lateral(node: exp.Expr) -> TypeGuard[exp.Join]:
+    """Whether a part of FROM is a subquery that can name the rows before it."""
+    return isinstance(node, exp.Join) and isinstance(node.this, exp.Lateral) and generator_of(node) is None
 
 
 def _is_qualified(condition: exp.Expr) -> bool:
@@ -251,6 +259,9 @@ def _rows_of(node: exp.Expr, context: Context) -> Rows:
         return _table(node, context)
     if isinstance(node, exp.Table) and isinstance(node.this, exp.Anonymous):
         return _function(node, node.this, context)
+    if isinstance(node, exp.Lateral) and isinstance(node.this, exp.Subquery):  # there is none before it
+        alias, node = node.args.get("alias"), node.this.copy()
+        node.set("alias", alias)
     if isinstance(node, exp.Table) and isinstance(node.this, exp.Values):  # within the parentheses of a join
         alias, node = node.args.get("alias"), node.this.copy()
         node.set("alias", alias)
@@ -260,12 +271,9 @@ def _rows_of(node: exp.Expr, context: Context) -> Rows:
         )
     if not isinstance(node, exp.Subquery):
         kind = type(node.this if isinstance(node, exp.Table) else node).__name__.upper()
-        instead = (
-            "Join the subquery by ON, and take the first rows of each by ROW_NUMBER() and QUALIFY."
-            if isinstance(node, exp.Lateral)
-            else "Name a table or a subquery."
+        raise context.refuse(
+            node, "FROM", f"{kind} in FROM is not maintained.", "Name a table or a subquery."
         )
-        raise context.refuse(node, "FROM", f"{kind} in FROM is not maintained.", instead)
     _check_parts(node, "subquery", ("this", "alias", "joins"), context)
     inside = node.this
     if isinstance(inside, exp.Table | exp.Subquery):

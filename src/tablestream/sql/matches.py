@@ -54,7 +54,7 @@ _TURNED: dict[type[exp.Expr], type[exp.Expr]] = {
 }
 
 #: The tables of columns that rows of the other query have: of the query around a subquery, and of the subquery.
-_AROUND, _LOOKED_UP = "(around)", "(subquery)"
+AROUND, _LOOKED_UP = "(around)", "(subquery)"
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def outward(node: exp.Expr, outer: Scope, inner: Scope | None = None) -> exp.Exp
     def renamed(one: exp.Expr) -> exp.Expr:
         group = _group_of(one, outer)
         if group is not None:
-            return placed(exp.column(group, table=_AROUND, quoted=True), span(one))
+            return placed(exp.column(group, table=AROUND, quoted=True), span(one))
         if not isinstance(one, exp.Column) or (inner is not None and inner.tells(one)):
             return one
         if outer.grouped:  # that it is neither grouped nor aggregated
@@ -141,7 +141,7 @@ def outward(node: exp.Expr, outer: Scope, inner: Scope | None = None) -> exp.Exp
         found = outer.rows.find(names)
         if found is None:
             return one
-        made = exp.column(*reversed([_AROUND, found[0].column, *names[found[1] :]]), quoted=True)
+        made = exp.column(*reversed([AROUND, found[0].column, *names[found[1] :]]), quoted=True)
         return placed(made, span(one))
 
     return node.transform(renamed)
@@ -169,13 +169,13 @@ def for_each(found: Related, rows: Rows, scope: Scope, context: Context) -> Rela
         equal.append(Equality(exp.EQ(this=left.copy(), expression=mine.copy()), left, mine))
     named = [one.parts for node in (*others, *(one.left for one in equal)) for one in own_columns(node)]
     keys = rows.table.key_columns
-    columns = dict.fromkeys([*keys, *(one[1].name for one in named if one[0].name == _AROUND)])
-    around = tuple(Visible(_AROUND, one, one, merged=True) for one in columns)
+    columns = dict.fromkeys([*keys, *(one[1].name for one in named if one[0].name == AROUND)])
+    around = tuple(Visible(AROUND, one, one, merged=True) for one in columns)
     outer = Rows(with_values(rows.table, {one: one for one in columns}), around, found.rows.place)
     joined = inner_join(outer, found.rows, equal, others, "subquery", context)
     pairs = []
     for key in keys:
-        node: exp.Expr = exp.column(key, table=_AROUND, quoted=True)
+        node: exp.Expr = exp.column(key, table=AROUND, quoted=True)
         scope.made[scope.same(node)] = quoted(key)
         node = node if never_null(rows.table, key) else wrapped(node)
         pairs.append((node, node))

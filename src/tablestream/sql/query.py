@@ -12,6 +12,7 @@ from tablestream.base.calling import user_line
 from tablestream.sql.clauses import Placed
 from tablestream.sql.context import Context, Result
 from tablestream.sql.handles import Handle, begun
+from tablestream.sql.lateral import lateral
 from tablestream.sql.named import is_named_around, with_names
 from tablestream.sql.order import takes_first
 from tablestream.sql.parse import beginning, more_parts
@@ -53,7 +54,7 @@ def from_select(
     )
     first = next((one for one in read if isinstance(one, Table) and not isinstance(one, GlobalTable)), None)
     row = None if first is None else cache(partial(begun, first))
-    context = Context(text.expanded, named, compiled, reasons, begun=row)
+    context = Context(text.expanded, named, compiled, lateral, reasons, begun=row)
     made: Handle | None = None
     with reasons.part(beginning(expression), "query"):
         made = compiled(expression, context).handle

@@ -141,11 +141,11 @@ def _exists(given: exp.Query, rows: Rows, scope: Scope, context: Context) -> tup
         rows, right = _exists(_select_of(given.right, context), rows, scope, context)
         return rows, f"({left} OR {right})"
     query = _some_row(given)
-    one_group = _one_group(query, None, rows, scope, context)
-    if one_group is not None:
-        return one_group[:2]
+    found_group = one_group(query, [], rows, scope, context)
+    if found_group is not None:
+        return found_group[:2]
     found = _related(query, scope, context)
-    if isinstance(given, exp.Select) and isinstance(query, exp.Select) and _is_simple(query):
+    if isinstance(given, exp.Select) and isinstance(query, exp.Select) and is_simple(query):
         _check_names(given, found, scope, context)
     return mark(found, rows, scope, context)
 
@@ -186,7 +186,7 @@ def _some_row(query: exp.Query) -> exp.Query:
         named += [one for node in (*query.selects, group) for one in _columns_of_row(node)]
         query.set("group", None)
         query.set("expressions", [exp.Literal.number(1)])
-    return query.select(*named) if _is_simple(query) else query  # only what a query names is read
+    return query.select(*named) if is_simple(query) else query  # only what a query names is read
 
 
 def _check_names(query: exp.Select, found: Related, outer: Scope, context: Context) -> None:
@@ -215,10 +215,10 @@ def _columns_of_row(node: exp.Expr, scope: Scope | None = None) -> Iterator[exp.
 
 def _related(query: exp.Expr, outer_scope: Scope, context: Context) -> Related:
     """Read FROM and WHERE of a subquery, and find what compares it with the query around it."""
-    if not isinstance(query, exp.Select) or not _is_simple(query):
+    if not isinstance(query, exp.Select) or not is_simple(query):
         around = replace(context, is_around=outer_scope.tells)
         if isinstance(query, exp.Select) and has_groups(query):
-            found = _read(query, outer_scope, around)
+            found = read(query, outer_scope, around)
             if found.pairs and not found.others:
                 return _groups_of_pairs(query, found, around)
         before = len(context.reasons.found)
@@ -226,7 +226,7 @@ def _related(query: exp.Expr, outer_scope: Scope, context: Context) -> Related:
         if len(context.reasons.found) > before:  # what its columns are is not known
             raise PartRefusedError(context.reasons.found[-1])
         return Related(rows, Scope(rows, context, "subquery"), (), ())
-    return _read(query, outer_scope, context)
+    return read(query, outer_scope, context)
 
 
 def _groups_of_pairs(query: exp.Select, found: Related, context: Context) -> Related:
@@ -238,7 +238,7 @@ def _groups_of_pairs(query: exp.Select, found: Related, context: Context) -> Rel
     return Related(rows, Scope(rows, context, "subquery"), tuple(pairs), ())
 
 
-def _read(query: exp.Select, outer: Scope, context: Context) -> Related:
+def read(query: exp.Select, outer: Scope, context: Context) -> Related:
     """Read FROM and WHERE of a subquery; equalities with the query around it are not conditions of its rows."""
     rows, rest = from_rows(query, with_names(query, context))
     scope = Scope(rows, context, "WHERE")
@@ -253,7 +253,7 @@ def _read(query: exp.Select, outer: Scope, context: Context) -> Related:
     return Related(rows, scope, tuple(pairs), tuple(others))
 
 
-def _is_simple(select: exp.Select) -> bool:
+def is_simple(select: exp.Select) -> bool:
     """Whether a subquery only joins and filters: then conditions may compare it with the query around it."""
     is_more = takes_first(select) or select.args.get("qualify") is not None
     return not is_more and not is_grouped(select) and not explodes(select)
@@ -276,9 +276,9 @@ def _among(
         return rows, f"({left} OR {right})"
     values = node.this.expressions if isinstance(node.this, exp.Tuple) else [node.this]
     is_one = len(values) == len(query.selects) == 1
-    one_group = _one_group(query, query.selects[0], rows, scope, context) if is_one else None
-    if one_group is not None:
-        rows, there, text = one_group
+    found_group = one_group(query, query.selects, rows, scope, context) if is_one else None
+    if found_group is not None:
+        rows, there, (text,) = found_group
         return rows, f"(CASE WHEN {there} THEN ({scope.sql(values[0])}) = {text} ELSE false END)"
     found = _related(query, scope, context)
     items = _items(query, found, context)
@@ -305,7 +305,7 @@ def _is_compared(query: exp.Expr, scope: Scope, context: Context) -> bool:
         return any(_is_compared(one, scope, context) for one in (query.left, query.right))
     if not isinstance(query, exp.Select):
         return False
-    found = _read(query, scope, replace(context, is_around=scope.tells))
+    found = read(query, scope, replace(context, is_around=scope.tells))
     return bool(found.pairs or found.others)
 
 
@@ -362,7 +362,7 @@ def _or_null(
 
 def _items(query: exp.Expr, found: Related, context: Context) -> list[exp.Expr]:
     """The columns of a subquery."""
-    if not isinstance(query, exp.Select) or not _is_simple(query):
+    if not isinstance(query, exp.Select) or not is_simple(query):
         return [_named_column(one.name) for one in found.rows.shown]
     if any(one.is_star for one in query.expressions):
         return [one.node for one in items_of(query, found.scope, context)]
@@ -402,18 +402,18 @@ def _scalar(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple
     query = _select_of(node, context)
     if len(query.selects) != 1:
         raise context.refuse(node, scope.clause, "A subquery as a value needs one column.", "")
-    if _is_constant(query):
+    if is_constant(query):
         return rows, scope.sql(query.selects[0].unalias())
-    one_group = _one_group(query, query.selects[0], rows, scope, context)
-    if one_group is not None:
-        rows, there, text = one_group
+    found_group = one_group(query, query.selects, rows, scope, context)
+    if found_group is not None:
+        rows, there, (text,) = found_group
         return rows, text if there == "(true)" else f"(CASE WHEN {there} THEN {text} END)"
     limit = limit_of(query)
     if isinstance(query, exp.Select) and limit is not None and query.args.get("order") is not None:
         first = query.copy()
         first.set("order", None)
         first.set("limit", None)
-        if limit.expression.name == "1" and not is_special(limit) and _is_simple(first):
+        if limit.expression.name == "1" and not is_special(limit) and is_simple(first):
             return _first(query, limit, rows, scope, context)
     found = _related(query, scope, context)
     (item,) = _items(query, found, context)
@@ -439,22 +439,22 @@ def _scalar(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple
     return rows, f"(CASE WHEN {there} THEN {text} END)"
 
 
-def _is_constant(query: exp.Expr) -> bool:
+def is_constant(query: exp.Expr) -> bool:
     """Whether a subquery is an expression of the row around it, as in ``(SELECT 5)``."""
     if not isinstance(query, exp.Select) or more_parts(query, ("kind", "expressions")):
         return False
-    return _is_simple(query) and next(subqueries_in(query.selects[0]), None) is None
+    return is_simple(query) and not any(True for one in query.selects for _ in subqueries_in(one))
 
 
-def _one_group(
-    query: exp.Expr, item: exp.Expr | None, rows: Rows, scope: Scope, context: Context
-) -> tuple[Rows, str, str] | None:
+def one_group(
+    query: exp.Expr, items: Sequence[exp.Expr], rows: Rows, scope: Scope, context: Context
+) -> tuple[Rows, str, list[str]] | None:
     """Join the groups of a subquery that has at most one for each row around it.
 
     Returns
     -------
-    tuple of Rows, str and str, or None
-        The rows, whether there is a group, and the value of a column of it; None: the subquery is none of these.
+    tuple of Rows, str and list of str, or None
+        The rows, whether there is a group, and the values of columns of it; None: the subquery is none of these.
     """
     limit = limit_of(query)
     has_first = limit is None or (not is_special(limit) and limit.expression.name.strip("0").isdigit())
@@ -466,14 +466,14 @@ def _one_group(
         group is not None and more_parts(group, ("expressions",))
     ):
         return None
-    found = _read(query, scope, replace(context, is_around=scope.tells))
+    found = read(query, scope, replace(context, is_around=scope.tells))
     by = {found.scope.same(mine) for _, mine in found.pairs}
     varying = [one for one in group.expressions if not _is_text(one)] if group is not None else []
     if group is not None and (not by or any(found.scope.same(one) not in by for one in varying)):
         return None
-    if item is None:
+    if not items:
         _check_names(query, found, scope, context)
-    return _joined_group(query, item, found, rows, scope)
+    return _joined_group(query, items, found, rows, scope)
 
 
 def _is_text(node: exp.Expr) -> bool:
@@ -482,16 +482,16 @@ def _is_text(node: exp.Expr) -> bool:
 
 
 def _joined_group(
-    query: exp.Select, item: exp.Expr | None, found: Related, rows: Rows, scope: Scope
-) -> tuple[Rows, str, str]:
-    """Join the groups of a subquery, one for each row around it at most; see `_one_group`."""
+    query: exp.Select, items: Sequence[exp.Expr], found: Related, rows: Rows, scope: Scope
+) -> tuple[Rows, str, list[str]]:
+    """Join the groups of a subquery, one for each row around it at most; see `one_group`."""
     group, having = query.args.get("group"), query.args.get("having")
     # Behind `for_each` the groups are the rows around them, of which each has one value of GROUP BY.
     is_joined = bool(found.others)
     equal = [] if group is None else [exp.Max(this=one.copy()) for one in group.expressions if is_joined]
     found = for_each(found, rows, scope, found.scope.context)
     groups = [Group(f"by_{n}", mine, None) for n, (_, mine) in enumerate(found.pairs, 1)]
-    value, condition = item and item.unalias(), having and having.this
+    selected, condition = [one.unalias() for one in items], having and having.this
     count = exp.Count(this=exp.Star()) if group is not None else None
     said = {rows.fold(one.name) for one in own_columns(condition)} if condition is not None else set()
     aliases = {
@@ -499,7 +499,7 @@ def _joined_group(
         for one in query.selects
         if isinstance(one, exp.Alias) and rows.fold(one.alias) in said
     }
-    nodes = [one for one in (value, condition, count, *aliases.values(), *equal) if one is not None]
+    nodes = [one for one in (*selected, condition, count, *aliases.values(), *equal) if one is not None]
     made = grouped(found.rows, groups, nodes, found.scope, found.scope.context)
     made.scope.made |= {found.scope.same(one.this): made.scope.made[found.scope.same(one)] for one in equal}
     table = made.rows.table
@@ -512,19 +512,19 @@ def _joined_group(
     }
     texts = {same: shown.get(text, text) for same, text in made.scope.made.items()}
     inner = replace(made.scope, made=texts)
-    text = f"({inner.sql(value)})" if value is not None else ""
+    texts_of = [f"({one})" for one in inner.sqls(selected)]
     inner.aliases = {name: inner.sql(one) for name, one in aliases.items()}
     inner.clause = "HAVING"
     there = [f"{inner.sql(count)} > 0"] if count is not None else []
     there += [f"coalesce({inner.sql(condition)}, false)"] if condition is not None else []
-    return rows, f"({' AND '.join(there) or 'true'})", text
+    return rows, f"({' AND '.join(there) or 'true'})", texts_of
 
 
 def _first(
     query: exp.Select, limit: exp.Limit, rows: Rows, scope: Scope, context: Context
 ) -> tuple[Rows, str]:
     """Join the first row of a subquery: that of each partition by what it is compared by."""
-    found = for_each(_read(query, scope, context), rows, scope, context)
+    found = for_each(read(query, scope, context), rows, scope, context)
     item = query.selects[0]
     value = found.scope.sql(item.unalias())
     partition = [F.expr(f"{found.scope.sql(mine)} AS by_{n}") for n, (_, mine) in enumerate(found.pairs, 1)]
@@ -546,9 +546,9 @@ def _matched(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Rows
         return None
     whole = _select_of(exists.this, context)
     query = _some_row(whole)
-    if not isinstance(whole, exp.Select) or not isinstance(query, exp.Select) or not _is_simple(query):
+    if not isinstance(whole, exp.Select) or not isinstance(query, exp.Select) or not is_simple(query):
         return None
-    found = _read(query, scope, context)
+    found = read(query, scope, context)
     if not found.others:
         return None
     _check_names(whole, found, scope, context)
