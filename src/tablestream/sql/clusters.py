@@ -96,20 +96,31 @@ def _from(
 ) -> tuple[int, list[Rows]]:
     """The inputs in the order in which they are found from one of them, and how many by their keys."""
     order, open_rows, score = [begin], [one for one in inputs if one is not begin], 0
+    ranks: dict[int, int] = {}
     while open_rows:
         known = Rows(begin.table, tuple(one for rows in order for one in rows.visible))
-        ranked = [(_closeness(known, one, pool, context), one) for one in open_rows]
-        best = max(rank for rank, _ in ranked)
-        following = next(one for rank, one in ranked if rank == best)
+        for one in open_rows:
+            if id(one) not in ranks or one.as_of is not None or _meet(order[-1], one, pool):
+                ranks[id(one)] = _closeness(known, one, pool, context)
+        following = max(open_rows, key=lambda one: ranks[id(one)])
+        best = ranks[id(following)]
         score += 100 * (best == 3) + best
         order.append(following)
         open_rows = [one for one in open_rows if one is not following]
     return score, order
 
 
+def _meet(one: Rows, other: Rows, pool: Sequence[Condition]) -> bool:
+    """Whether a condition has columns of both inputs."""
+    return any(item.sources & one.sources and item.sources & other.sources for item in pool)
+
+
 def _closeness(known: Rows, rows: Rows, pool: Sequence[Condition], context: Context) -> int:
     """How an input can be joined: 3 by its key, 2 as one row, 1 by other equalities, 0 not."""
-    nodes = [one.node for one in pool if one.is_early and one.sources <= known.sources | rows.sources]
+    sources = known.sources | rows.sources
+    nodes = [
+        one.node for one in pool if one.sources & rows.sources and one.sources <= sources and one.is_early
+    ]
     equal, _ = equalities(nodes, known, rows, context)
     time = None if rows.as_of is None else rows.as_of.time
     if time is not None and not Scope(known, context, "AS OF").can_tell([time]):
