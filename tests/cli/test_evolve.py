@@ -11,13 +11,18 @@ import re
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from tablestream.cli import app
 from tablestream.cli.exit_codes import ExitCode
+from tablestream.planner.evolution import PartFate
+from tablestream.spark import evolution
+from tablestream.spark.evolution import Evolution
+from tablestream.spark.state_tables import TableSize
 from tests.cli.programs import DEADLINE_S, kill
 from tests.spark.change_logs import ChangeLog, run
 
@@ -103,6 +108,21 @@ def test_the_commands_check_evolve_and_drop(
     left = {one.name for one in (tmp_path / "checkpoint").iterdir() if not one.name.startswith(".")}
     assert left == {"tablestream-generation", "tablestream-generations"}
     run(*living.more(spark), checkpoint=tmp_path / "checkpoint")
+
+
+def test_the_time_is_estimated_from_the_rows_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = TableSize("orders", ("id",), is_versioned=False, rows=10_000_000, size_bytes=1)
+    for name, value in {"_sizes": {"orders": size}, "_cores": 2, "has_context": True}.items():
+        monkeypatch.setattr(evolution, name, lambda *_, value=value: value)
+    parts = PartFate("source", "orders", "kept", ""), PartFate("source", "items", "new", "")
+    found = evolution.sized(Evolution(parts, 1, is_same=False), cast("SparkSession", None), "")
+    assert found.about_s == pytest.approx(79, rel=0.1)
+    assert evolution.footer(found) == "It takes about 1 min."
+    refused = replace(parts[1], fate="refused")
+    found = evolution.sized(
+        Evolution((*parts, refused), 1, is_same=False, hint="Do so."), cast("SparkSession", None), ""
+    )
+    assert evolution.footer(found) == "Do so."
 
 
 @pytest.mark.timeout(DEADLINE_S)

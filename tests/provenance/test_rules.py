@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -294,6 +295,7 @@ def test_an_answer_is_a_picture_too() -> None:
         for one in found.every:
             parts = [f"{one.table}({one.what})", key_text(one), *one.notes]
             assert all(part.replace(" ", "") in said for part in parts), one
+        assert Why(replace(found, made_of=(found,) * 200), 4)._repr_mimebundle_().keys() == {"text/plain"}
         assert Why(found, 4)._repr_mimebundle_() == {
             "image/svg+xml": Why(found, 4).svg,
             "text/plain": text_of(found),

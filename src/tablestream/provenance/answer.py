@@ -12,6 +12,9 @@ from tablestream.provenance.finding import Finding
 from tablestream.provenance.picture import picture_of
 from tablestream.provenance.text import text_of
 
+#: Beyond so many rows a picture says less than the text, and takes seconds to draw.
+_MOST_BOXES = 200
+
 
 def _with_texts(value: Any) -> Any:
     """A value in which numbers that JSON lacks are texts."""
@@ -63,9 +66,10 @@ class Why:
         return svg_of(picture_of(self.finding, f"After micro-batch {self.micro_batch}"))
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """What notebooks show: the picture, or the text where there are no images."""
+        """What notebooks show: the picture, or the text where there are no images or too many rows for one."""
         del include, exclude  # the caller chooses among them
-        return {"image/svg+xml": self.svg, "text/plain": str(self)}
+        is_large = sum(1 for _ in self.finding.every) > _MOST_BOXES
+        return {"text/plain": str(self)} | ({} if is_large else {"image/svg+xml": self.svg})
 
     def __str__(self) -> str:
         """The answer as text: a line for each row, what it was made of below it."""

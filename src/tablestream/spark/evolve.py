@@ -200,7 +200,7 @@ def evolve(
     if not change.evolution.is_same or partitions is not None:
         change.check()
         change.carry_out(partitions)
-    return change.evolution
+    return replace(change.evolution, about_s=None)
 
 
 def evolved(
