@@ -12,7 +12,7 @@ from tablestream.errors import StateError
 from tablestream.planner.evolution import PartFate
 from tablestream.spark.state_tables import TableSize, summary
 
-#: Measured on two cores: a join of 10,000,000 rows took 79 s, ten plans with 1,000,000 orders 15 to 37 s (docs/scale.md).
+#: On two cores a join of 10,000,000 rows took 79 s, ten plans with 1,000,000 orders 15 to 37 s (docs/scale.md).
 _START_S, _ROWS_PER_CORE_SECOND = 15, 80_000
 _MINUTE_S = 60
 
