@@ -221,7 +221,7 @@ EXISTS: dict[str, Queries] = {
             SELECT id FROM people p WHERE NOT EXISTS (SELECT 1 FROM visits v WHERE p.boss <= v.who AND v.place = p.city)
         """,
         "of another type": """
-            SELECT id FROM people p WHERE EXISTS (SELECT 1 FROM visits v WHERE v.who = p.boss AND v.spent + 28 < p.age)
+            SELECT id FROM people p WHERE EXISTS (SELECT 1 FROM visits v WHERE v.who = p.boss AND v.spent < p.age - 28)
         """,
     },
     "3": {
@@ -229,14 +229,98 @@ EXISTS: dict[str, Queries] = {
             SELECT note FROM notes n
             WHERE NOT EXISTS (SELECT 1 FROM people p WHERE p.id = n.who AND p.age > n.stars * 10 AND p.boss <> n.stars)
         """,
+        "by more than the whole key": """
+            SELECT note FROM notes n WHERE EXISTS (SELECT 1 FROM people p WHERE p.id = n.who AND p.boss = n.stars)
+        """,
+        "by more than the whole key, and a comparison": """
+            SELECT note FROM notes n
+            WHERE NOT EXISTS (SELECT 1 FROM people p WHERE p.id = n.who AND p.boss IS NOT DISTINCT FROM n.stars - 1 AND p.age > n.stars * 10)
+        """,
     },
     "5": {
         "two comparisons": """
             SELECT id FROM people p
             WHERE EXISTS (SELECT 1 FROM visits v WHERE v.who = p.boss AND v.day < p.id AND v.day + 2 > p.id)
         """,
+        "an expression": """
+            SELECT id FROM people p WHERE EXISTS (SELECT 1 FROM visits v WHERE v.who = p.boss AND v.spent + 28 < p.age)
+        """,
     },
 }
+_NOTES = "SELECT id FROM people p WHERE {} (SELECT 1 FROM notes n WHERE n.who = p.id AND {})"
+_TEXTS = "SELECT who, CASE WHEN who = 9 THEN note ELSE cast(stars * 10 AS string) END AS stars FROM notes"
+_NUMBERS = "SELECT who, stars * 10 AS stars FROM notes"
+_FLOATS = "SELECT who, CASE stars WHEN 3 THEN cast('NaN' AS double) ELSE stars END AS d FROM notes"
+_FOUND = "SELECT id, EXISTS (SELECT 1 FROM ({}) n WHERE n.who = p.id AND {}) AS r FROM people p"
+_SEMI = (
+    "SELECT p.id FROM people p SEMI JOIN (SELECT id, city, {} AS a FROM people) o ON o.city = p.city AND {}"
+)
+#: Comparisons with any row of a subquery: no value may be computed for rows that do not meet, such as notes of 9, who
+#: is nobody, and person 4, who has no notes.
+WITH_ANY_ROW: Queries = {
+    "a value that fails": (
+        _NOTES.format("EXISTS", "p.age > 100 div (9 - n.who)"),
+        _NOTES.format("EXISTS", "p.age > 100 // (9 - n.who)"),
+    ),
+    "none with a value that fails": (
+        _NOTES.format("NOT EXISTS", "100 div (9 - n.who) < p.age"),
+        _NOTES.format("NOT EXISTS", "100 // (9 - n.who) < p.age"),
+    ),
+    "a cast that fails": (
+        f"SELECT id FROM people p WHERE EXISTS (SELECT 1 FROM ({_TEXTS}) n WHERE n.who = p.id AND p.age <= int(stars))",
+        f"SELECT id FROM people p WHERE EXISTS (SELECT 1 FROM ({_NUMBERS}) n WHERE n.who = p.id AND p.age <= stars)",
+    ),
+    "a text and a number": (_FOUND.format(_TEXTS, "p.age <= n.stars"), _FOUND.format(_NUMBERS, "p.age <= n.stars")),
+    "a text's order is none of numbers": (
+        _FOUND.format("SELECT who, string(stars * 7) AS stars FROM notes", "p.age + 1 <= n.stars"),
+        _FOUND.format("SELECT who, stars * 7 AS stars FROM notes", "p.age + 1 <= n.stars"),
+    ),
+    "a row whose value fails": (
+        """
+        SELECT id, EXISTS (SELECT 1 FROM people o WHERE o.id = p.boss AND o.age = p.age AND p.id > 5 div (o.age - 20)) AS r
+        FROM people p WHERE p.age > 20
+        """,
+        """
+        SELECT id, EXISTS (SELECT 1 FROM people o WHERE o.id = p.boss AND o.age = p.age AND p.id > 5 // (o.age - 20)) AS r
+        FROM people p WHERE p.age > 20
+        """,
+    ),
+    "nothing to compare with": _NOTES.format("EXISTS", "n.stars > 10 / (p.id - 4)"),
+    "nothing but null": _NOTES.format("NOT EXISTS", "n.stars <> 10 / (p.id - 4)"),
+    "any of nothing": (
+        "SELECT id, 10 / (id - 4) < ANY (SELECT stars FROM notes n WHERE n.who = p.id) AS r FROM people p",
+        "SELECT id, id <> 4 AND 10 / (id - 4) < ANY (SELECT stars FROM notes n WHERE n.who = p.id) AS r FROM people p",
+    ),
+    "more than NaN": _FOUND.format(_FLOATS, "n.d > p.age / 10"),
+    "other than NaN": _FOUND.format(_FLOATS, "n.d <> (CASE p.age WHEN 20 THEN cast('NaN' AS double) ELSE 1 END)"),
+    "less than NaN": _FOUND.format(_FLOATS, "n.d < (CASE p.age WHEN 20 THEN cast('NaN' AS double) ELSE 1 END)"),
+    "texts": _FOUND.format("SELECT who, note FROM notes", "n.note < lower(p.city)"),
+    "dates and times": (
+        _FOUND.format("SELECT who, date'2024-01-01' + stars AS d FROM notes", "n.d > timestamp'2024-01-02 09:00:00'"),
+        _FOUND.format("SELECT who, stars FROM notes", "n.stars > 1 AND p.id > 0"),
+    ),
+    "arrays": (_SEMI.format("array(age)", "o.a <> array(p.age)"), _SEMI.format("[age]", "o.a <> [p.age]")),
+    "binary": (
+        _SEMI.format("binary(string(age))", "o.a < binary(string(p.age))"),
+        _SEMI.format("cast(age AS varchar)", "o.a < cast(p.age AS varchar)"),
+    ),
+    "a collation": (
+        _NOTES.format("EXISTS", "p.city COLLATE UTF8_LCASE > n.note COLLATE UTF8_LCASE"),
+        _NOTES.format("EXISTS", "lower(p.city) > n.note"),
+    ),
+    "months": (
+        _SEMI.format("age", "make_ym_interval(0, o.a) < make_ym_interval(0, p.age)"),
+        _SEMI.format("age", "o.a < p.age"),
+    ),
+    "rows with other names": (
+        _NOTES.format("EXISTS", "(p.id, coalesce(p.age, 0)) < (n.who, coalesce(n.stars, 0) * 10)"),
+        _NOTES.format("EXISTS", "coalesce(p.age, 0) < coalesce(n.stars, 0) * 10"),
+    ),
+    "structs with other names": (
+        _SEMI.format("struct(id AS b)", "o.a <> struct(p.id AS c)"),
+        _SEMI.format("id", "o.a <> p.id"),
+    ),
+}  # fmt: skip
 #: `NOT IN` of rows, as the standard has it; DuckDB takes null in a row for equal to null.
 ROWS_NOT_IN: Queries = {
     name: (
@@ -254,6 +338,15 @@ ROWS_NOT_IN: Queries = {
         "no rows": " WHERE n.stars > 9",
     }.items()
 }
+ROWS_NOT_IN["of one row"] = (
+    "SELECT note FROM notes n WHERE (who, stars) NOT IN (SELECT boss, age / 10 FROM people p WHERE p.id = n.stars)",
+    """
+        SELECT note FROM notes n WHERE NOT EXISTS (
+            SELECT 1 FROM people p
+            WHERE p.id = n.stars AND coalesce(p.boss = n.who, true) AND coalesce(p.age / 10 = n.stars, true)
+        )
+    """,
+)
 ROWS_NOT_IN["column"] = (
     "SELECT note, (who, stars) IN (SELECT boss, id FROM people) AS there FROM notes",
     """
@@ -938,6 +1031,11 @@ def test_exists_looks_up_a_row_or_the_least_and_greatest_of_a_group(spark: Spark
         for query in queries.values():
             plan = ts.plan_text(ts.sql(str(query), **tables).to(ts.to_memory("rounds")))
             assert plan.split()[1] == rounds, query
+
+
+@pytest.mark.parametrize("queries", quick_first(parts(WITH_ANY_ROW, 10)))
+def test_exists_computes_values_for_rows_that_meet_alone(spark: SparkSession, queries: Queries) -> None:
+    check(spark, queries, changes(5, 6))
 
 
 @pytest.mark.parametrize("queries", quick_first(parts(LATERAL)))

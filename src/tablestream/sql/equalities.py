@@ -99,18 +99,15 @@ def in_one_type(one: exp.Expr, other: exp.Expr, left: Scope, right: Scope) -> tu
     if unwrapped(one) is not one:
         pair = in_one_type(unwrapped(one), unwrapped(other), left, right)
         return wrapped(pair[0]), wrapped(pair[1])
-    kinds: tuple[T.DataType, ...] = ()
+    kinds = types_of(one, other, left, right)
+    if not kinds or common_type(*kinds) is not None:
+        return one, other
+    both = [T.StructField(name, kind) for name, kind in zip("ab", kinds, strict=True)]
+    frame = empty(session_of(left.rows.table), T.StructType(both))
     try:
         with unlogged():
-            kinds = _type(one, left), _type(other, right)
-            if common_type(*kinds) is not None:
-                return one, other
-            both = [T.StructField(name, kind) for name, kind in zip("ab", kinds, strict=True)]
-            frame = empty(session_of(left.rows.table), T.StructType(both))
             kind = frame.select(F.coalesce("a", "b")).schema[0].dataType
     except PySparkException:
-        if not kinds:  # what is wrong is said where it is used
-            return one, other
         kind = T.StringType()
     if isinstance(kind, T.StringType) and T.NullType() not in kinds:
         # Without ANSI, Spark says so of a text and a number, and compares them as numbers.
@@ -121,6 +118,15 @@ def in_one_type(one: exp.Expr, other: exp.Expr, left: Scope, right: Scope) -> tu
         for node, own in zip((one, other), kinds, strict=True)
     )
     return next(made), next(made)
+
+
+def types_of(one: exp.Expr, other: exp.Expr, left: Scope, right: Scope) -> tuple[T.DataType, ...]:
+    """The types of two values; none if something is wrong with one, which is said where it is used."""
+    try:
+        with unlogged():
+            return _type(one, left), _type(other, right)
+    except PySparkException:
+        return ()
 
 
 def _type(node: exp.Expr, scope: Scope) -> T.DataType:

@@ -6,8 +6,8 @@ A match is looked up by the whole key of the other rows, or of their groups by w
 beside equalities, the conditions are  whether there is a match
 =====================================  ==========================================================================
 none                                   there is a group
-a comparison                           it holds of the group's least or greatest value
 any, and the equalities a whole key    they hold of the row
+a comparison with a column             it holds of the group's least or greatest value
 any other                              the semi and anti join of `Table.join`, or the number of pairs
 =====================================  ==========================================================================
 """
@@ -20,14 +20,16 @@ from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from sqlglot import exp
 
 from tablestream import functions as tf
 from tablestream.connectors.sink import quoted
+from tablestream.spark.compared import common_type
 from tablestream.spark.row import LEFT, RIGHT, Row, side_column
 from tablestream.sql.clusters import inner_join
 from tablestream.sql.context import Context
-from tablestream.sql.equalities import Equality, compared, in_one_type
+from tablestream.sql.equalities import Equality, compared, in_one_type, types_of
 from tablestream.sql.handles import never_null, with_values
 from tablestream.sql.joins import key_column
 from tablestream.sql.parse import placed, span, spliced, unwrapped, wrapped
@@ -52,6 +54,15 @@ _TURNED: dict[type[exp.Expr], type[exp.Expr]] = {
     exp.GTE: exp.LTE,
     exp.NEQ: exp.NEQ,
 }
+#: Types whose least and greatest values `tf.min` and `tf.max` find, beside plain strings.
+_WITH_ENDS = (
+    T.NumericType,
+    T.BooleanType,
+    T.DateType,
+    T.TimestampType,
+    T.TimestampNTZType,
+    T.DayTimeIntervalType,
+)
 
 #: The tables of columns that rows of the other query have: of the query around a subquery, and of the subquery.
 AROUND, _LOOKED_UP = "(around)", "(subquery)"
@@ -193,40 +204,54 @@ def mark(found: Related, rows: Rows, scope: Scope, context: Context) -> tuple[Ro
 
 def _marked(found: Related, rows: Rows, scope: Scope) -> tuple[Rows, str] | None:
     """Join whether a subquery has a row; None: only its pairs with the rows around it tell."""
-    keyed = keyed_by(found)
-    if found.others and keyed is not None:
+    keyed = keyed_by(found, or_more=True)
+    if keyed is not None:
         rows, there, texts = of_a_row(found.others, keyed, found, rows, scope)
-        return rows, f"coalesce({' AND '.join([there, *(f'({one})' for one in texts)])}, false)"
+        return rows, _all_hold([there, *texts])
     if found.others:
         return _by_ends(found, rows, scope)
-    if keyed is not None:
-        table, outer = found.rows.table, keyed
-    else:
-        table, _ = grouped_by(found, {"n": tf.count()})
-        outer = [theirs for theirs, _ in found.pairs]
-        if not outer:
-            table = table.filter("n > 0")
+    table, _ = grouped_by(found, {"n": tf.count()})
+    outer = [theirs for theirs, _ in found.pairs]
+    if not outer:
+        table = table.filter("n > 0")
     rows, names = looked_up(rows, table, scope.sqls(outer), {"found": None})
     return rows, quoted(names["found"])
 
 
+def _all_hold(texts: Sequence[str]) -> str:
+    """SQL that is true if all conditions are, else false. The first is never null, and the others need it to hold."""
+    return f"coalesce({' AND '.join(f'({one})' for one in texts)}, false)" if len(texts) > 1 else texts[0]
+
+
 def _by_ends(found: Related, rows: Rows, scope: Scope) -> tuple[Rows, str] | None:
-    """Join whether a comparison holds of any row: of the least or greatest value. None: there are more conditions."""
+    """Join whether a comparison holds of any row: of the least or greatest value.
+
+    None: there are more conditions, or values without an order, or what is compared is no column. To compute it may
+    fail, also for a row that no row around it meets.
+    """
     node = found.others[0].unnest()
     if len(found.others) > 1 or not isinstance(node, exp.Binary) or type(node) not in COMPARED:
         return None
     around = replace(scope, rows=replace(scope.rows, table=rows.table))
     sides = (type(node), node.left, node.right), (_TURNED[type(node)], node.right, node.left)
     for kind, theirs, mine in sides:
-        if not _are_of_both(theirs, mine, found.scope, scope):
+        is_column = found.scope.name(mine) is not None and _are_of_both(theirs, mine, found.scope, scope)
+        if not is_column or not _have_ends(types_of(theirs, mine, around, found.scope)):
             continue
-        value, item = in_one_type(theirs, mine, around, found.scope)
-        table, _ = grouped_by(found, ends_of(item, COMPARED[kind], found))
+        table, _ = grouped_by(found, ends_of(mine, COMPARED[kind], found))
         outer = scope.sqls(theirs for theirs, _ in found.pairs)
         rows, names = looked_up(rows, table, outer, {one: one for one in COMPARED[kind]})
         ends = {one: quoted(name) for one, name in names.items()}
-        return rows, f"coalesce({holds_of_any(kind, scope.sql(value), ends)}, false)"
+        return rows, f"coalesce({holds_of_any(kind, scope.sql(theirs), ends)}, false)"
     return None
+
+
+def _have_ends(kinds: Sequence[T.DataType]) -> bool:
+    """Whether Spark compares values of two types in the order in which `tf.min` and `tf.max` have the second ones."""
+    if not kinds or not all(isinstance(one, _WITH_ENDS) or one == T.StringType() for one in kinds):
+        return False
+    are_numbers = all(isinstance(one, T.NumericType) for one in kinds)
+    return common_type(*kinds) is not None or are_numbers
 
 
 def ends_of(item: exp.Expr, ends: Sequence[str], found: Related) -> dict[str, Any]:
@@ -236,8 +261,12 @@ def ends_of(item: exp.Expr, ends: Sequence[str], found: Related) -> dict[str, An
 
 
 def holds_of_any(kind: type[exp.Expr], value: str, ends: Mapping[str, str]) -> str:
-    """SQL that compares a value with any of several, of which it has the ends that `COMPARED` names."""
-    return " OR ".join(f"({value}) {_SIGNS[kind]} {ends[end]}" for end in COMPARED[kind])
+    """SQL that compares a value with any of several, of which it has the ends that `COMPARED` names.
+
+    Without them it is null, and the value is not computed.
+    """
+    holds = " OR ".join(f"({value}) {_SIGNS[kind]} {ends[end]}" for end in COMPARED[kind])
+    return f"CASE WHEN {ends[COMPARED[kind][0]]} IS NOT NULL THEN {holds} END"
 
 
 def looked_up(
@@ -286,12 +315,19 @@ def of_a_row(
     tuple of Rows, str and list of str
         The rows, whether there is a row, and the values.
     """
-    own = (one for item in items for one in own_columns(item) if found.scope.tells(one))
+    named = [one for item in items for one in own_columns(item)]
+    own = (one for one in named if found.scope.tells(one))
     numbered = {
         text: f"value_{number}" for number, text in enumerate(dict.fromkeys(map(found.scope.sql, own)), 1)
     }
     values = {number: text for text, number in numbered.items()}
-    rows, names = looked_up(rows, found.rows.table, scope.sqls(key), {"found": None, **values})
+    more = [pair for pair in found.pairs if not any(unwrapped(pair[0]) is one for one in key)]
+    equal = {f"equal_{number}": found.scope.sql(mine) for number, (_, mine) in enumerate(more, 1)}
+    rows, names = looked_up(rows, found.rows.table, scope.sqls(key), {"found": None, **values, **equal})
+    there = [quoted(names["found"])]
+    there += [
+        f"({scope.sql(theirs)}) = {quoted(names[one])}" for one, (theirs, _) in zip(equal, more, strict=True)
+    ]
 
     def renamed(one: exp.Expr) -> exp.Expr:
         if not isinstance(one, exp.Column) or not found.scope.tells(one):
@@ -299,10 +335,12 @@ def of_a_row(
         name = names[numbered[found.scope.sql(one)]]
         return placed(exp.column(name, table=_LOOKED_UP, quoted=True), span(one))
 
+    around = dict.fromkeys(one.name for one in named if one.table == AROUND)
     shown = [Visible(_LOOKED_UP, names[one], names[one], merged=True) for one in values]
+    shown += [Visible(AROUND, one, one, merged=True) for one in around]
     made = scope.made | {quoted(one.column): quoted(one.column) for one in shown}
     both = replace(scope, rows=replace(rows, visible=(*scope.rows.visible, *shown)), made=made)
-    return rows, quoted(names["found"]), [both.sql(one.transform(renamed)) for one in items]
+    return rows, _all_hold(there), [both.sql(one.transform(renamed)) for one in items]
 
 
 def matching(rows: Rows, found: Related, scope: Scope, context: Context, *, exists: bool) -> Rows:
