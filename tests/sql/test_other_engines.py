@@ -70,6 +70,16 @@ GROUPS: Queries = {
         HAVING bool_or(id > 1)
         """,
     ),
+    "whether any of distinct ones": (
+        """
+        SELECT city, any(DISTINCT age > 20) AS x, some(DISTINCT age > 30) AS y, every(DISTINCT age > 20) AS z
+        FROM people GROUP BY city HAVING any(DISTINCT id > 1)
+        """,
+        """
+        SELECT city, bool_or(age > 20) AS x, bool_or(age > 30) AS y, bool_and(age > 20) AS z
+        FROM people GROUP BY city HAVING bool_or(id > 1)
+        """,
+    ),
     "having alone": "SELECT 1 AS one FROM people HAVING count(*) > 2",
     "aggregates in a subquery's condition": """
         SELECT city, (SELECT count(*) FROM notes n WHERE n.stars < count(p.id)) AS c FROM people p GROUP BY city

@@ -256,6 +256,15 @@ REFUSED = {
     "SELECT count(DISTINCT age) OVER (PARTITION BY city) AS n FROM people": [
         (1, 8, "OVER", "The window function count is not maintained in this form.")
     ],
+    "SELECT id, any(age) OVER (PARTITION BY city) AS x FROM people": [
+        (1, 12, "OVER", "any(...) of type int is not supported. It takes booleans.")
+    ],
+    "SELECT id, bool_and(city) FILTER (WHERE age > 1) OVER (ORDER BY id) AS x FROM people": [
+        (1, 12, "OVER", "bool_and(...) of type string is not supported. It takes booleans.")
+    ],
+    "SELECT id, any(DISTINCT age > 1) OVER (PARTITION BY city) AS x FROM people": [
+        (1, 12, "OVER", "The window function any is not maintained in this form.")
+    ],
     "SELECT sum(age) OVER w AS s, id FROM people WINDOW v AS (ORDER BY id)": [
         (1, 8, "OVER", "There is no window w.")
     ],

@@ -66,7 +66,7 @@ _OTHERS |= {
     "hll_sketch_agg",
 }
 #: Functions whose result is the same with DISTINCT.
-_SAME_DISTINCT = (exp.Min, exp.Max, exp.LogicalAnd, exp.LogicalOr, exp.ArrayUniqueAgg)
+_SAME_DISTINCT = (tf.min, tf.max, tf.bool_and, tf.bool_or, tf.collect_set)
 #: Functions of distinct values, which are computed from the set of them.
 _OF_SETS: dict[type[exp.Expr], Callable[[str], AggregateFunction]] = {exp.Sum: tf.sum, exp.Avg: tf.avg}
 #: Functions that take no notice of null.
@@ -179,7 +179,7 @@ class Aggregates:
             raise self._unknown(node)
         if isinstance(argument, exp.Distinct):
             made = tf.collect_set if type(node) in _OF_SETS else made
-            if not isinstance(node, (*_SAME_DISTINCT, *_OF_SETS)) or len(argument.expressions) != 1:
+            if made not in _SAME_DISTINCT or len(argument.expressions) != 1:
                 raise self.context.refuse(
                     node,
                     "SELECT",

@@ -161,14 +161,21 @@ def _as_meant(tree: exp.Expr) -> exp.Expr:
 
 
 def _with_names(given: Sequence[Token]) -> list[Token]:
-    """The tokens; ``window`` is a name, as of the function and its column, unless ``WINDOW w AS`` begins a clause."""
+    """The tokens; some words are names that the parser takes for others.
+
+    ``window`` is one, as of the function and its column, unless ``WINDOW w AS`` begins a clause; so is the aggregate of
+    ``any(DISTINCT x)``.
+    """
     behind = [*(one.token_type for one in given[2:]), None, None]
-    return [
-        Token(TokenType.VAR, one.text, one.line, one.col, one.start, one.end, one.comments)
-        if one.token_type == TokenType.WINDOW and after != TokenType.ALIAS
-        else one
-        for one, after in zip(given, behind, strict=True)
-    ]
+    found = list[Token]()
+    for one, after in zip(given, behind, strict=True):
+        kind = one.token_type
+        if kind == TokenType.WINDOW and after != TokenType.ALIAS:
+            kind = TokenType.VAR
+        elif kind in {TokenType.ANY, TokenType.SOME} and after == TokenType.DISTINCT:
+            kind = TokenType.IDENTIFIER
+        found.append(Token(kind, one.text, one.line, one.col, one.start, one.end, one.comments))
+    return found
 
 
 def tokens(text: str) -> list[Token]:

@@ -160,7 +160,7 @@ def _over(rows: Rows, window: exp.Window, scope: Scope, context: Context) -> tup
         raise context.refuse(
             window, "OVER", "A stream's records have no window functions.", "Read it as a table."
         )
-    function, (frame, between) = _function(window.this, rows, scope, context), _frame(window, context)
+    function, (frame, between) = _function(window, rows, scope, context), _frame(window, context)
     given = window.args.get("order")
     order = _window_order(given.expressions if given is not None else [], scope)
     is_far = frame == "range" and any(between)
@@ -191,8 +191,9 @@ def _kind(rows: Rows, text: str) -> T.DataType:
     return kind
 
 
-def _function(given: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Any:
+def _function(window: exp.Window, rows: Rows, scope: Scope, context: Context) -> Any:
     """The library's function for a window function of SQL."""
+    given = window.this
     node = given.this if isinstance(given, exp.IgnoreNulls | exp.RespectNulls) else given
     nulls: dict[str, Any] = {"ignore_nulls": True} if isinstance(given, exp.IgnoreNulls) else {}
     if type(node) in _RANKS:
@@ -203,8 +204,13 @@ def _function(given: exp.Expr, rows: Rows, scope: Scope, context: Context) -> An
     aggregate = node.this if isinstance(node, exp.Filter) else node
     name = aggregate.name.lower() if isinstance(aggregate, exp.Anonymous) else ""
     end = _ENDS.get(type(aggregate)) or _ENDS.get(name)
-    if end is not None:
-        made = end(this=next(iter(aggregate.expressions), aggregate.this))
+    truth = next(iter(aggregate.expressions), aggregate.this) if end is not None else None
+    if end is not None and truth is not None and not isinstance(truth, exp.Distinct):
+        kind = _kind(rows, scope.plain(truth))
+        if not isinstance(kind, T.BooleanType):
+            said = f"{_word(node)}(...) of type {kind.simpleString()} is not supported."
+            raise context.refuse(window, "OVER", said, "It takes booleans.")
+        made = end(this=truth)
         whole = made if aggregate is node else exp.Filter(this=made, expression=node.expression)
         return Aggregates(scope, context).function(whole)
     if name == "mean" or (
@@ -212,12 +218,17 @@ def _function(given: exp.Expr, rows: Rows, scope: Scope, context: Context) -> An
     ):
         return Aggregates(scope, context).function(node)
     raise context.refuse(
-        node.find_ancestor(exp.Window) or node,
+        window,
         "OVER",
-        f"The window function {node.sql('spark').split('(')[0].lower()} is not maintained in this form.",
+        f"The window function {_word(node)} is not maintained in this form.",
         "Use one of row_number, rank, dense_rank, percent_rank, cume_dist, ntile, lag, lead, first_value, last_value,"
-        " nth_value, sum, count, avg, min, max.",
+        " nth_value, sum, count, avg, min, max, bool_and, bool_or, every, any, some.",
     )
+
+
+def _word(node: exp.Expr) -> str:
+    """The name of a function, as an error says it."""
+    return (node.name if isinstance(node, exp.Anonymous) else node.sql("spark").split("(")[0]).lower()
 
 
 def _of_another(node: exp.Expr, rows: Rows, scope: Scope, nulls: dict[str, Any]) -> WindowFunction | None:
