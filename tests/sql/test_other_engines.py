@@ -180,6 +180,14 @@ GROUPS_OF_SUBQUERIES: Queries = {
         SELECT id, (SELECT b.age ISNULL OR p.age > 20 FROM people b WHERE b.id = p.boss) AS x,
             (SELECT b.age > 20 AND p.age IN (VALUES (20), (30)) FROM people b WHERE b.id = p.boss) AS y FROM people p
     """,
+    "groups compared in ON": """
+        SELECT id FROM people p WHERE boss IN (SELECT max(n.stars) FROM notes n JOIN people m ON n.who = m.id AND n.who = p.id
+            GROUP BY m.city)
+    """,
+    "groups compared in ON and WHERE": """
+        SELECT id FROM people p WHERE boss IN (SELECT max(n.stars) FROM notes n JOIN people m ON n.who = m.id AND n.who = p.boss
+            WHERE n.stars > 0 GROUP BY m.city)
+    """,
     "exists of other groups": "SELECT id FROM people p WHERE EXISTS (SELECT 1 FROM notes n WHERE n.who = p.id GROUP BY n.stars)",
     "exists of groups under other names": """
         SELECT id FROM people p WHERE EXISTS (SELECT upper(n.note) AS u, n.stars + 1 AS s, max(stars) FROM notes n

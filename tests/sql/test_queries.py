@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
 import tablestream as ts
+from tablestream.sql import subqueries
 from tests.marks import quick_first
 from tests.sql.world import changes, check, tables_of
 
@@ -958,6 +959,53 @@ LATERAL: Queries = {
     "names": "SELECT p.id, x.y FROM people p, LATERAL (SELECT p.age + 1 AS y) x WHERE x.y > 21",
     "none before": "SELECT x.y, p.id FROM LATERAL (SELECT note AS y, who FROM notes) x JOIN people p ON p.id = x.who",
     "union": "SELECT p.id, x.y FROM people p, LATERAL (SELECT note AS y FROM notes UNION ALL SELECT country FROM cities) x",
+    "a column twice": """
+        SELECT p.id, x.note FROM people p, LATERAL (SELECT note FROM notes n WHERE n.who = p.boss AND n.who = p.id) x
+    """,
+    "a column twice, left": """
+        SELECT p.id, x.note FROM people p
+        LEFT JOIN LATERAL (SELECT note FROM notes n WHERE n.who = p.boss AND n.who = p.id) x ON true
+    """,
+    "groups by a column twice": """
+        SELECT p.id, x.stars, x.n FROM people p,
+        LATERAL (SELECT stars, count(*) AS n FROM notes n WHERE n.who = p.boss AND n.who = p.id GROUP BY stars) x
+    """,
+    "first by a column twice": """
+        SELECT p.id, x.note FROM people p,
+        LATERAL (SELECT note FROM notes n WHERE n.who = p.boss AND n.who = p.id ORDER BY note LIMIT 1) x
+    """,
+    "the key before and more": """
+        SELECT p.id, x.place FROM people p, LATERAL (SELECT place FROM visits v WHERE v.who = p.id AND v.place = city) x
+    """,
+    "the whole key and more": """
+        SELECT n.note, x.age FROM notes n
+        LEFT JOIN LATERAL (SELECT age, city FROM people p WHERE p.id = n.who AND p.boss = n.stars) x ON true
+    """,
+    "having an alias": """
+        SELECT p.id, x.c FROM people p,
+        LATERAL (SELECT place, count(*) AS c FROM visits v WHERE v.who = p.boss GROUP BY place HAVING c < 2) x
+    """,
+    "having a subquery": """
+        SELECT p.id, x.c FROM people p, LATERAL (SELECT place, count(*) AS c FROM visits v
+            WHERE v.who = p.boss GROUP BY place HAVING count(*) < (SELECT max(size) FROM cities)) x
+    """,
+    "columns of both": "SELECT p.id, x.y FROM people p, LATERAL (SELECT stars + p.age AS y FROM notes n WHERE n.who = p.boss) x",
+    "columns of both, left": """
+        SELECT p.id, x.y, x.city FROM people p
+        LEFT JOIN LATERAL (SELECT coalesce(stars, p.age) AS y, p.city FROM notes n WHERE n.who = p.boss AND stars < id) x ON true
+    """,
+    "groups of both": """
+        SELECT p.id, x.stars, x.y FROM people p,
+        LATERAL (SELECT stars, sum(stars * p.age) AS y FROM notes n WHERE n.who = p.boss GROUP BY stars) x
+    """,
+    "nearest": """
+        SELECT p.id, x.note FROM people p,
+        LATERAL (SELECT note FROM notes n WHERE n.who = p.boss ORDER BY abs(n.stars - p.id), note LIMIT 1) x
+    """,
+    "an alias hides a column of the rows before": """
+        SELECT p.id, x.age FROM people p,
+        LATERAL (SELECT stars AS age FROM notes n WHERE n.who = p.boss ORDER BY age, note LIMIT 1) x
+    """,
 }
 
 
@@ -1040,7 +1088,34 @@ def test_exists_computes_values_for_rows_that_meet_alone(spark: SparkSession, qu
 
 @pytest.mark.parametrize("queries", quick_first(parts(LATERAL)))
 def test_lateral_subqueries(spark: SparkSession, queries: Queries) -> None:
-    check(spark, queries, changes(5))
+    check(spark, queries, changes(5, most=14), lively=True)
+
+
+@pytest.mark.parametrize(
+    "level",
+    [
+        "{column} IN (SELECT max({one}.age) FROM people {one} WHERE {one}.boss = {around}.id{more} GROUP BY {one}.city)",
+        "{column} > (SELECT max({one}.age) FROM people {one} WHERE {one}.boss = {around}.id{more})",
+        "EXISTS (SELECT 1 FROM people {one} WHERE {one}.boss = {around}.id{more})",
+    ],
+)
+def test_a_subquery_in_a_subquery_is_read_once(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    count, read = [0], subqueries.read
+
+    def counted(*given: Any) -> Any:
+        count[0] += 1
+        return read(*given)
+
+    monkeypatch.setattr(subqueries, "read", counted)
+    query = ""
+    for number in (2, 1, 0):
+        around = f"p{number}"
+        said = level.format(one=f"p{number + 1}", around=around, column=f"{around}.age", more=query)
+        query = f" AND {said}"
+    ts.sql(f"SELECT p0.id FROM people p0 WHERE {said}", people=tables_of(spark)["people"])
+    assert count == [3]
 
 
 @pytest.mark.parametrize("queries", quick_first(parts(SETS)))

@@ -87,12 +87,12 @@ REFUSED = {
     "SELECT id, (SELECT max(stars) FROM notes n WHERE n.who = p.id GROUP BY n.stars) AS x FROM people p": [
         (1, 12, "SELECT", "This subquery may have several rows.")
     ],
-    "SELECT p.id, x.y FROM people p, LATERAL (SELECT note || p.city AS y FROM notes n WHERE n.who = p.id) x": [
+    "SELECT p.id, x.y FROM people p, LATERAL (SELECT note || p.city AS y FROM notes n WHERE n.who = p.id GROUP BY note) x": [
         (
             1,
             57,
             "LATERAL",
-            "SELECT of LATERAL names p.city of the rows before it. Compute it in the SELECT around",
+            "Groups of LATERAL name p.city of the rows before it outside of aggregates. Compute it in the SELECT around",
         )
     ],
     "SELECT p.id, x.y FROM people p LEFT JOIN LATERAL (SELECT note AS y FROM notes n WHERE n.who = p.id) x ON x.y > 'b'": [
@@ -108,7 +108,44 @@ REFUSED = {
         (1, 95, "WHERE", "A subquery with groups, LIMIT or UNION cannot name p.id of the query around it.")
     ],
     "SELECT p.id FROM people p, LATERAL (SELECT place, who FROM visits v WHERE v.who = p.id GROUP BY ROLLUP (place, who)) x": [
-        (1, 37, "LATERAL", "Grouping sets in LATERAL are not maintained.")
+        (
+            1,
+            37,
+            "GROUP BY",
+            "A subquery that names the query around it cannot have one group of all rows here",
+        )
+    ],
+    "SELECT p.id, x.c FROM people p, LATERAL (SELECT count(*) AS c FROM notes n WHERE n.who = p.id GROUP BY ALL) x": [
+        (
+            1,
+            42,
+            "GROUP BY",
+            "A subquery that names the query around it cannot have one group of all rows here",
+        )
+    ],
+    """SELECT p.id, x.c FROM people p, LATERAL (SELECT count(*) AS c FROM notes n WHERE n.who = p.id
+    HAVING count(*) < (SELECT max(size) FROM cities)) x""": [
+        (
+            1,
+            42,
+            "GROUP BY",
+            "A subquery that names the query around it cannot have one group of all rows here",
+        )
+    ],
+    "SELECT id, boss IN (SELECT row_number() OVER (ORDER BY n.stars) FROM notes n WHERE n.who = p.id GROUP BY n.stars) AS x FROM people p": [
+        (1, 92, "WHERE", "A subquery with groups, LIMIT or UNION cannot name p.id of the query around it.")
+    ],
+    "SELECT id, age IN (SELECT max(zz) FROM notes n WHERE n.who = p.id GROUP BY n.stars) AS x FROM people p": [
+        (1, 31, "WHERE", "There is no column zz.")
+    ],
+    "SELECT id, age IN (SELECT max(stars) FROM notes n WHERE n.who = p.id AND n.zz = 1 GROUP BY n.stars) AS x FROM people p": [
+        (1, 74, "WHERE", "There is no column n.zz.")
+    ],
+    "SELECT id FROM people p WHERE EXISTS (SELECT n.stars FROM notes n WHERE n.who < p.id AND n.stars < p.age AND n.zz = 1)": [
+        (1, 110, "WHERE", "There is no column n.zz.")
+    ],
+    "SELECT id FROM people WHERE EXISTS (SELECT * FROM notes UNION SELECT id FROM people)": [
+        (1, 44, "UNION", "Its queries have 3 and 1 columns.")
     ],
     "SELECT p.id FROM people p, LATERAL (SELECT count(*) FROM notes n WHERE n.who = p.id) x": [
         (1, 44, "LATERAL", "This column has no name. Name it with AS.")

@@ -1,52 +1,53 @@
-"""Subqueries with groups that are compared for equality with the query around them.
-
-What they are compared by becomes a further column of ``GROUP BY`` and ``SELECT``. Each row around them finds its own
-groups by it, so ``x IN (SELECT max(b) FROM t WHERE t.a = y GROUP BY t.c)`` reads::
-
-    SELECT max(b), t.a AS by_1 FROM t GROUP BY t.c, t.a
-"""
+"""The columns by which the query around a subquery finds its rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlglot import exp
 
-from tablestream.sql.elements import explodes
-from tablestream.sql.parse import is_subquery, more_parts
-from tablestream.sql.rows import unique
-from tablestream.sql.scope import Scope, conjuncts
+from tablestream.sql.matches import Related
+from tablestream.sql.parse import unwrapped, with_type, wrapped
+from tablestream.sql.rows import Rows, Visible, unique
+from tablestream.sql.scope import Scope
+
+#: The table of these columns: no query has its name.
+COMPARED_BY = "(compared by)"
 
 
-def has_groups(query: exp.Expr) -> bool:
-    """Whether a subquery is one of groups by expressions, without LIMIT and what else needs all its rows at once."""
-    if not isinstance(query, exp.Select) or explodes(query):
-        return False
-    group = query.args.get("group")
-    is_more = any(map(query.args.get, ("limit", "offset", "qualify", "distinct")))
-    if group is None or not group.expressions:
-        return False
-    return not is_more and not more_parts(group, ("expressions",))
+def compared_columns(
+    found: Related, keys: Sequence[str]
+) -> tuple[tuple[Visible, ...], tuple[tuple[exp.Expr, exp.Expr], ...]]:
+    """The columns of `by_pairs` under names that no query has, and the pairs with them."""
+    visible = tuple(Visible(COMPARED_BY, one, one, merged=True, hidden=True) for one in dict.fromkeys(keys))
+    pairs = []
+    for (theirs, mine), key in zip(found.pairs, keys, strict=True):
+        by: exp.Expr = exp.column(key, table=COMPARED_BY, quoted=True)
+        pairs.append((theirs, by if unwrapped(mine) is mine else wrapped(by)))
+    return visible, tuple(pairs)
 
 
-def grouped_by_pairs(
-    query: exp.Select, compared: Sequence[exp.Expr], inner: Scope
-) -> tuple[exp.Select, list[str]]:
-    """Return a subquery without its comparisons with the query around it, and the columns for what it is compared by.
+def with_columns_of(
+    rows: Rows, nodes: Sequence[exp.Expr], wanted: Sequence[str], scope: Scope
+) -> tuple[Rows, list[str]]:
+    """Rows that have columns of expressions, and their names: those that are columns already, or the wanted ones.
 
-    `inner` tells its columns, and `compared` are its expressions that are compared.
+    Each has a column of its own.
     """
-    made = query.copy()
-    names = list[str]()
-    for one in compared:
-        names.append(unique(f"by_{len(names) + 1}", [*made.named_selects, *names], inner.rows.fold))
-        made.args["group"].append("expressions", one.copy())
-        made.append("expressions", exp.alias_(one.copy(), names[-1], quoted=True))
-    own = [one for one in conjuncts(made.args["where"].this) if _is_own(one, inner)]
-    made.set("where", exp.Where(this=exp.and_(*own, copy=False)) if own else None)
-    return made, names
+    own = [scope.name(one) for one in nodes]
+    own = [None if one in own[:number] else one for number, one in enumerate(own)]
+    names = [one or free for one, free in zip(own, free_names(wanted, rows), strict=True)]
+    new = {name: with_type(node) for one, name, node in zip(own, names, nodes, strict=True) if one is None}
+    if not new:
+        return rows, names
+    added = {name: scope.sql(node) for name, node in new.items()}
+    return replace(rows, table=rows.table.with_columns(**added)), names
 
 
-def _is_own(condition: exp.Expr, inner: Scope) -> bool:
-    """Whether a condition says nothing of the query around a subquery, or has another subquery."""
-    return inner.can_tell([condition]) or any(is_subquery(one) for one in condition.find_all(exp.Expression))
+def free_names(wanted: Sequence[str], rows: Rows) -> list[str]:
+    """Names for new columns of rows."""
+    found: list[str] = []
+    for one in wanted:
+        found.append(unique(one, [*rows.table.columns, *found], rows.fold))
+    return found

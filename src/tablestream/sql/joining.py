@@ -110,11 +110,6 @@ def _left_join(
     rest = [one for one in on if one not in mine and one not in guards]
     equal, others = _compared(rest, using, left, right, context)
     joined = Joined(context, left, right, tuple(equal), tuple(others), tuple(guards))
-    pointers = joined.pointers()
-    if pointers is not None:
-        used = {id(one.node) for one in pointers.values()}
-        others += [one.node for one in equal if id(one.node) not in used]
-        joined = replace(joined, others=tuple(others))
     place = beginning(on[0]) if on else right.place
     with context.reasons.placed(place, "ON"):
         return join(joined, "left")

@@ -259,7 +259,9 @@ def _to_key(joined: Joined, pointers: dict[str, Equality], how: How) -> Rows:
     """A join of left rows with the right row that they point at; the key stays."""
     names = Names.of(joined, left_keys=False)
     same = _same_columns(joined, pointers) if how == "inner" else {}
-    mask = joined.both_sql(joined.others) if how == "left" and joined.others else ""
+    used = {id(one.node) for one in pointers.values()}
+    others = [*joined.others, *(one.node for one in joined.equalities if id(one.node) not in used)]
+    mask = joined.both_sql(others) if how == "left" and others else ""
     select = names.without(same).select(mask)
     on = joined.on(pointers.values())
     options = as_of_options(joined.left, joined.right, joined.context)

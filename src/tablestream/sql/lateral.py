@@ -8,6 +8,7 @@ a row by its whole key          looked up
 ``ORDER BY ... LIMIT n``        the first rows of each partition by what it is compared by; joined, or looked up if
 .                               there is one
 groups, and any other rows      joined by what they are compared by
+it computes with both           joined with the rows before it first, then as above
 it names no row before it       joined, as a subquery without LATERAL
 ==============================  ==================================================================================
 """
@@ -20,19 +21,31 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from tablestream.connectors.sink import quoted
+from tablestream.sql.clusters import inner_join
 from tablestream.sql.context import Context
+from tablestream.sql.correlated import COMPARED_BY, compared_columns, free_names, with_columns_of
 from tablestream.sql.elements import explodes
 from tablestream.sql.equalities import Equality
-from tablestream.sql.groups import Group, aggregating, grouped, groups_of, is_grouped
+from tablestream.sql.groups import is_grouped
 from tablestream.sql.handles import with_values
 from tablestream.sql.joins import How, Joined, join
-from tablestream.sql.matches import AROUND, Related, for_each, keyed_by, looked_up, of_a_row
+from tablestream.sql.matches import (
+    AROUND,
+    Related,
+    columns_around,
+    for_each,
+    keyed_by,
+    looked_up,
+    of_a_row,
+    outward,
+)
 from tablestream.sql.order import first_rows, is_special, limit_of, ordering, unordered
 from tablestream.sql.output import Item, items_of
-from tablestream.sql.parse import beginning, is_bare, unwrapped, with_type, wrapped
+from tablestream.sql.parse import beginning, is_bare
 from tablestream.sql.rows import Rows, Visible, unique
 from tablestream.sql.scope import Scope, conjuncts, filtered, own_columns
-from tablestream.sql.subqueries import is_constant, is_simple, one_group, read, where
+from tablestream.sql.shapes import columns_of_row, has_plain_groups, has_windows, is_constant, is_simple
+from tablestream.sql.subqueries import by_pairs, one_group, read
 
 
 @dataclass(frozen=True)
@@ -67,9 +80,10 @@ def lateral(node: exp.Join, rows: Rows, context: Context) -> Rows:
     given, scope = _given(node, rows, context), Scope(rows, context, "LATERAL")
     inside = replace(context, is_around=scope.tells)
     with context.reasons.placed(beginning(node), "LATERAL"):
-        made = _looked_up(given, rows, scope, inside)
+        found = _read(given.query, scope, inside)
+        made = _looked_up(given, found, rows, scope, inside)
         if made is None:
-            made = _joined(given, rows, scope, inside)
+            made = _joined(given, found, rows, scope, inside)
     for one in conjuncts(node.args.get("on")):
         if not _is_true(one):
             made = filtered(made, one, "ON", context)
@@ -96,7 +110,16 @@ def _is_true(condition: exp.Expr | None) -> bool:
     return condition is None or (isinstance(condition, exp.Boolean) and bool(condition.this))
 
 
-def _looked_up(given: Lateral, rows: Rows, scope: Scope, context: Context) -> Rows | None:
+def _read(query: exp.Expr, scope: Scope, context: Context) -> Related | None:
+    """The rows of a subquery that can name the rows before it; None: it cannot, or names nothing else."""
+    if not isinstance(query, exp.Select) or is_constant(query):
+        return None
+    return None if _is_more(query) and not has_plain_groups(query) else read(query, scope, context)
+
+
+def _looked_up(
+    given: Lateral, found: Related | None, rows: Rows, scope: Scope, context: Context
+) -> Rows | None:
     """Look up the row that each row before has, if the subquery has one at most; None: it may have more."""
     query = given.query
     if not isinstance(query, exp.Select) or query.is_star:
@@ -104,12 +127,12 @@ def _looked_up(given: Lateral, rows: Rows, scope: Scope, context: Context) -> Ro
     if is_constant(query):
         texts = scope.sqls(one.unalias() for one in query.selects)
         return _with_columns(given, _shown(query, given, context), rows, "(true)", texts)
-    made = one_group(query, query.selects, rows, scope, context)
+    groups = found if has_plain_groups(query) else None
+    made = one_group(query, query.selects, groups, rows, scope)
     if made is not None:
         return _with_columns(given, _shown(query, given, context), *made)
-    if not is_simple(query):
+    if found is None or not is_simple(query):
         return None
-    found = read(query, scope, context)
     keyed = keyed_by(found)
     if keyed is None:
         return None
@@ -132,7 +155,7 @@ def _shown(query: exp.Select, given: Lateral, context: Context) -> list[str]:
 
 def _with_columns(given: Lateral, shown: Sequence[str], rows: Rows, there: str, texts: Sequence[str]) -> Rows:
     """Add the columns of the row that was looked up; `there` says whether there is one."""
-    names = _free_names(shown, rows)
+    names = free_names(shown, rows)
     table = rows.table if given.is_left or there == "(true)" else rows.table.filter(there)
     texts = [f"CASE WHEN {there} THEN {one} END" if given.is_left else one for one in texts]
     table = table.with_columns(**dict(zip(names, texts, strict=True)))
@@ -140,66 +163,68 @@ def _with_columns(given: Lateral, shown: Sequence[str], rows: Rows, there: str, 
     return replace(rows, table=table, visible=(*rows.visible, *own))
 
 
-def _free_names(wanted: Sequence[str], rows: Rows) -> list[str]:
-    """Names for new columns of rows."""
-    found: list[str] = []
-    for one in wanted:
-        found.append(unique(one, [*rows.table.columns, *found], rows.fold))
-    return found
-
-
-def _with_values(
-    rows: Rows, nodes: Sequence[exp.Expr], wanted: Sequence[str], scope: Scope
-) -> tuple[Rows, list[str]]:
-    """Rows that have columns of expressions, and their names: those that are columns already, or the wanted ones."""
-    own = [scope.name(one) for one in nodes]
-    names = [one or free for one, free in zip(own, _free_names(wanted, rows), strict=True)]
-    new = {name: with_type(node) for one, name, node in zip(own, names, nodes, strict=True) if one is None}
-    if not new:
-        return rows, names
-    added = {name: scope.sql(node) for name, node in new.items()}
-    return replace(rows, table=rows.table.with_columns(**added)), names
-
-
-def _joined(given: Lateral, rows: Rows, scope: Scope, context: Context) -> Rows:
+def _joined(given: Lateral, found: Related | None, rows: Rows, scope: Scope, context: Context) -> Rows:
     """Join the rows of which a row before may have several."""
     query: exp.Expr = given.query
     how: How = "left" if given.is_left else "inner"
-    if not isinstance(query, exp.Select) or _is_more(query):  # it can name no row before
+    if not isinstance(query, exp.Select) or found is None or _is_more(query):  # it can name no row before
         right = context.result(query).rows(given.alias, list(given.names))
         return join(Joined(context, rows, replace(right, place=rows.place), ()), how)
-    found = for_each(read(query, scope, context), rows, scope, context)
-    right, keys = _compared(given, query, found, scope, context)
+    query, both = _with_both(query, found.scope, scope)
+    found = for_each(found, rows, scope, context, both)
+    right, pairs = _compared(given, query, found, scope, context)
     if _has_one(query):
-        numbered = {f"value_{number}": quoted(one.column) for number, one in enumerate(right.visible, 1)}
+        numbered = {f"value_{number}": quoted(one.column) for number, one in enumerate(right.shown, 1)}
         on = [*(scope.sqls(theirs for theirs, _ in found.pairs) or ["true"]), "1"]
         rows, names = looked_up(rows, right.table, on, {"found": None, **numbered})
         texts = [quoted(names[one]) for one in numbered]
-        return _with_columns(given, [one.name for one in right.visible], rows, quoted(names["found"]), texts)
+        return _with_columns(given, [one.name for one in right.shown], rows, quoted(names["found"]), texts)
     equal = []
-    for (theirs, mine), key in zip(found.pairs, keys, strict=True):
-        by: exp.Expr = exp.column(key.name, table=key.source, quoted=True)
-        by = by if unwrapped(mine) is mine else wrapped(by)
-        equal.append(Equality(exp.EQ(this=theirs, expression=by), theirs, by))
-    around = (Visible(AROUND, one, one, merged=True, hidden=True) for one in rows.table.key_columns)
+    for node, mine in pairs:
+        theirs = outward(node, scope)
+        equal.append(Equality(exp.EQ(this=theirs.copy(), expression=mine.copy()), theirs, mine))
+    around = columns_around([one.left for one in equal], rows.table.key_columns)
     left = replace(rows, visible=(*rows.visible, *around))
-    made = join(Joined(context, left, replace(right, visible=(*right.visible, *keys)), tuple(equal)), how)
-    hidden = {AROUND, *(one.source for one in keys)}
-    return replace(made, visible=tuple(one for one in made.visible if one.source not in hidden))
+    if how == "inner":
+        made = inner_join(left, right, equal, [], "LATERAL", context)
+    else:
+        made = join(Joined(context, left, right, tuple(equal)), how)
+    own = tuple(one for one in made.visible if one.source not in {AROUND, COMPARED_BY})
+    return replace(made, visible=own)
+
+
+def _with_both(query: exp.Select, inner: Scope, scope: Scope) -> tuple[exp.Select, list[exp.Expr]]:
+    """A subquery whose columns of the rows before it are those of `for_each`, and its parts that have some."""
+    aliases = [Visible("", one.alias, one.alias) for one in query.selects if isinstance(one, exp.Alias)]
+    known = replace(inner, rows=replace(inner.rows, visible=(*inner.rows.visible, *aliases)))
+    made, found = query.copy(), list[exp.Expr]()
+
+    def both(node: exp.Expr) -> exp.Expr:
+        named = [one for one in own_columns(node) if not known.tells(one) and scope.tells(one)]
+        if not named or node.find(exp.Query):
+            return node
+        loose = [one for one in columns_of_row(node) if one in named] if is_grouped(query) else []
+        if loose:
+            said = ".".join(part.name for part in loose[0].parts)
+            said = f"Groups of LATERAL name {said} of the rows before it outside of aggregates."
+            raise scope.context.refuse(loose[0], "LATERAL", said, "Compute it in the SELECT around it.")
+        found.append(outward(node, scope, known))
+        return exp.alias_(found[-1], node.name, quoted=True) if isinstance(node, exp.Column) else found[-1]
+
+    for part in ("group", "having", "order"):
+        if query.args.get(part) is not None:
+            made.set(part, both(query.args[part]))
+    made.set("expressions", [both(one) for one in query.expressions])
+    return made, found
 
 
 def _compared(
     given: Lateral, query: exp.Select, found: Related, scope: Scope, context: Context
-) -> tuple[Rows, list[Visible]]:
-    """The rows of a subquery, and the columns by which they are compared with the rows before it."""
-    right, inner, keys = _grouped(query, found, context)
+) -> tuple[Rows, tuple[tuple[exp.Expr, exp.Expr], ...]]:
+    """The rows of a subquery, and what is equal: an expression of the rows before it, then a column of these."""
+    right, inner, keys = by_pairs(query, found, context)
     items = items_of(query, inner, context)
-    for column in (column for one in items for column in own_columns(one.node)):
-        if not inner.tells(column) and scope.tells(column):
-            named = ".".join(part.name for part in column.parts)
-            said = f"SELECT of LATERAL names {named} of the rows before it."
-            raise context.refuse(column, "LATERAL", said, "Compute it in the SELECT around it.")
-    right, names = _with_values(right, [one.node for one in items], [one.name for one in items], inner)
+    right, names = with_columns_of(right, [one.node for one in items], [one.name for one in items], inner)
     limit, order = limit_of(query), query.args.get("order")
     if limit is not None:
         texts = inner.sqls(one.node for one in items)
@@ -209,9 +234,8 @@ def _compared(
         right, _ = first_rows(right, _count(limit, context), keys, by_order, "rank", context, limit)
     table = with_values(right.table, {one: one for one in (*names, *keys)})
     found_rows = Rows.of(table, given.alias, names, given.shown(items, context))
-    source = unique(f"{given.alias}_by", scope.rows.sources, scope.rows.fold)
-    hidden = [Visible(source, one, one, merged=True) for one in keys]
-    return replace(found_rows, place=scope.rows.place), hidden
+    by, pairs = compared_columns(found, keys)
+    return replace(found_rows, visible=(*found_rows.visible, *by), place=scope.rows.place), pairs
 
 
 def _has_one(query: exp.Select) -> bool:
@@ -223,7 +247,7 @@ def _has_one(query: exp.Select) -> bool:
 def _is_more(query: exp.Select) -> bool:
     """Whether a query has parts that only one on its own can have."""
     is_more = any(map(query.args.get, ("qualify", "distinct", "offset", "windows", "with_")))
-    return is_more or bool(explodes(query)) or any(one.find(exp.Window) for one in query.selects)
+    return is_more or bool(explodes(query)) or has_windows(query)
 
 
 def _count(limit: exp.Limit, context: Context) -> int:
@@ -234,26 +258,3 @@ def _count(limit: exp.Limit, context: Context) -> int:
         said = "LIMIT needs a whole number here."
         raise context.refuse(limit, "LIMIT", said, "Write it as a number, from 1.")
     return int(given.name)
-
-
-def _grouped(query: exp.Select, found: Related, context: Context) -> tuple[Rows, Scope, list[str]]:
-    """The rows of a subquery, or its groups for each value that it is compared by; and the columns of these values."""
-    inner, rows = found.scope, found.rows
-    keys = [unwrapped(mine) for _, mine in found.pairs]
-    wanted = [f"by_{number}" for number, _ in enumerate(keys, 1)]
-    if not is_grouped(query):
-        rows, names = _with_values(rows, keys, wanted, inner)
-        return rows, inner, names
-    groups, sets = groups_of(query, inner, context)
-    if len(sets) > 1:
-        said = "Grouping sets in LATERAL are not maintained."
-        raise context.refuse(query, "LATERAL", said, "Group in a subquery without LATERAL, and join it.")
-    taken = [one.name for one in groups]
-    names = [unique(one, taken, rows.fold) for one in wanted]
-    by = [Group(name, key, None) for name, key in zip(names, keys, strict=True)]
-    made = grouped(rows, [*by, *groups], aggregating(query), inner, context)
-    rows, inner = made.rows, made.scope
-    having = query.args.get("having")
-    for one in conjuncts(having.this if having else None):
-        rows = where(rows, one, "HAVING", inner, context)
-    return rows, inner, names

@@ -158,31 +158,39 @@ def outward(node: exp.Expr, outer: Scope, inner: Scope | None = None) -> exp.Exp
     return node.transform(renamed)
 
 
+def columns_around(nodes: Sequence[exp.Expr], keys: Sequence[str]) -> tuple[Visible, ...]:
+    """The columns of the query around a subquery that expressions of `outward` name, and those of its key."""
+    named = [one.parts for node in nodes for one in own_columns(node)]
+    columns = dict.fromkeys([*keys, *(one[1].name for one in named if one[0].name == AROUND)])
+    return tuple(Visible(AROUND, one, one, merged=True, hidden=True) for one in columns)
+
+
 def _group_of(node: exp.Expr, scope: Scope) -> str | None:
     """The column of the groups that an expression of a grouped query is; None: it is none of them."""
     is_part = isinstance(node, exp.Identifier | exp.Literal | exp.Boolean | exp.Null)
     return scope.name(node) if scope.grouped and not is_part and any(own_columns(node)) else None
 
 
-def for_each(found: Related, rows: Rows, scope: Scope, context: Context) -> Related:
+def for_each(
+    found: Related, rows: Rows, scope: Scope, context: Context, more: Sequence[exp.Expr] = ()
+) -> Related:
     """Compare a subquery for equality alone: where more is said of it, it is joined with the rows around it.
 
     Its rows are then there once for each row around it that they belong to, and are compared with the key of that one.
+    `more` are expressions of `outward` that the joined rows can compute.
     """
-    if not found.others:
+    if not found.others and not more:
         return found
     if isinstance(rows.table, Stream):
-        raise _of_a_stream(found.others[0], scope, context)
+        raise _of_a_stream([*found.others, *more][0], scope, context)
     others = [outward(one, scope, found.scope) for one in found.others]
     equal = []
     for theirs, mine in found.pairs:
         left = outward(theirs, scope)
         equal.append(Equality(exp.EQ(this=left.copy(), expression=mine.copy()), left, mine))
-    named = [one.parts for node in (*others, *(one.left for one in equal)) for one in own_columns(node)]
     keys = rows.table.key_columns
-    columns = dict.fromkeys([*keys, *(one[1].name for one in named if one[0].name == AROUND)])
-    around = tuple(Visible(AROUND, one, one, merged=True) for one in columns)
-    outer = Rows(with_values(rows.table, {one: one for one in columns}), around, found.rows.place)
+    around = columns_around([*others, *more, *(one.left for one in equal)], keys)
+    outer = Rows(with_values(rows.table, {one.name: one.name for one in around}), around, found.rows.place)
     joined = inner_join(outer, found.rows, equal, others, "subquery", context)
     pairs = []
     for key in keys:

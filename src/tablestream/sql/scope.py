@@ -174,7 +174,7 @@ class Scope:
         if found is None and self.context.is_around(node):
             said = f"A subquery with groups, LIMIT or UNION cannot name {'.'.join(names)} of the query around it."
             instead = (
-                "Group in FROM: SELECT g.n FROM (SELECT a, count(*) AS n FROM t GROUP BY a) g WHERE g.a = x"
+                "Join a subquery without it: FROM (SELECT a, count(*) AS n FROM t GROUP BY a) g WHERE g.a = x"
             )
             raise self.context.refuse(node, self.clause, said, instead)
         if found is None:
@@ -195,7 +195,7 @@ class Scope:
 
     def _columns_hint(self) -> str:
         """Say which columns there are, or of which tables."""
-        sources = dict.fromkeys(one.source for one in self.rows.visible)
+        sources = dict.fromkeys(one.source for one in self.rows.shown)
         if len(sources) > 1:
             return f"The tables here are: {', '.join(sources)}."
         return f"Columns are: {', '.join(self.rows.table.columns)}."

@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from pyspark.sql import functions as F
 from sqlglot import exp
 
 from tablestream.connectors.sink import quoted
 from tablestream.errors import TablestreamError
-from tablestream.sql.aggregates import aggregates_in
 from tablestream.sql.context import Context, Result
 from tablestream.sql.elements import exploded
 from tablestream.sql.from_ import from_rows
-from tablestream.sql.grouping_sets import asks_for_sets, repeated
-from tablestream.sql.groups import (
-    aggregates_around,
-    aggregating,
-    always_a_row,
-    grouped,
-    groups_of,
-    is_grouped,
-)
+from tablestream.sql.groups import is_grouped
 from tablestream.sql.order import first_of_each, limit_of, limited, unordered
 from tablestream.sql.output import Item, items_of, selected, shown_items, typed
 from tablestream.sql.parse import beginning
 from tablestream.sql.rows import Rows
-from tablestream.sql.scope import REFUSED, Scope, conjuncts
+from tablestream.sql.scope import REFUSED, Scope
 from tablestream.sql.sets import distinct
-from tablestream.sql.subqueries import where, with_subqueries
+from tablestream.sql.subqueries import groups_with, where, with_subqueries
 from tablestream.sql.time_windows import with_windows
 from tablestream.sql.windows import define_windows, ranked
-from tablestream.streams import Stream
 from tablestream.topology.clauses import made_for
 
 _REFUSED = {
@@ -65,7 +54,7 @@ def selection(select: exp.Select, context: Context) -> Result:
     scope.clause = "SELECT"
     rows = with_windows(select, rows, scope, context)
     if is_grouped(select):
-        rows, scope = _groups(select, rows, scope, context)
+        rows, scope = groups_with(select, rows, scope, context)
     scope.clause = "SELECT"
     items = items_of(select, scope, context)
     rows = with_subqueries([one.node for one in items], rows, scope, context)
@@ -102,39 +91,6 @@ def _check_limit(select: exp.Select, context: Context) -> None:
     limit = limit_of(select)
     if limit is not None and select.args.get("order") is None:
         context.reasons.add(unordered(limit, context))
-
-
-def _groups(select: exp.Select, rows: Rows, scope: Scope, context: Context) -> tuple[Rows, Scope]:
-    """Group the rows, and keep the groups for which HAVING holds."""
-    having = select.args.get("having")
-    conditions = conjuncts(having.this if having else None)
-    read, (groups, sets) = rows.table, groups_of(select, scope, context)
-    nodes = [*aggregating(select), *aggregates_around(aggregating(select), scope)]
-    inside = [one for node in nodes for one in aggregates_in(node)]
-    rows = with_subqueries([*(one.node for one in groups), *inside], rows, scope, context)
-    numbered = None
-    if sets != [frozenset(range(len(groups)))] or asks_for_sets(select.args.get("group"), nodes):
-        rows, names, numbered = repeated(rows, [one.node for one in groups], sets, scope, context)
-        groups = [replace(one, repeated=name) for one, name in zip(groups, names, strict=True)]
-        scope.rows = rows
-    made = grouped(rows, groups, nodes, scope, context, numbered)
-    if not groups and numbered is None and not isinstance(read, Stream):
-        made = always_a_row(made, read)
-    rows, scope = made.rows, made.scope
-    _note_aliases(select, scope)
-    scope.clause = "HAVING"
-    for one in conditions:
-        with context.reasons.part(beginning(one), "HAVING"):
-            rows = where(rows, one, "HAVING", scope, context)
-    return rows, scope
-
-
-def _note_aliases(select: exp.Select, scope: Scope) -> None:
-    """Note the aliases of SELECT that HAVING, and those behind them, can name: those without subqueries."""
-    for one in select.expressions:
-        if isinstance(one, exp.Alias) and one.this.find(exp.Query, exp.Window) is None:
-            with scope.context.reasons.part(beginning(one), "SELECT"):
-                scope.aliases.setdefault(scope.rows.fold(one.alias), scope.sql(one.this))
 
 
 def _texts(items: Sequence[Item], scope: Scope, context: Context) -> list[str]:

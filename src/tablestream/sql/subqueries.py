@@ -16,22 +16,29 @@ Where more than equality compares a subquery with the query around it, its rows 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeGuard
 
 from pyspark.sql import functions as F
 from sqlglot import exp
 
 from tablestream import functions as tf
 from tablestream.connectors.sink import quoted
-from tablestream.sql.aggregates import is_aggregate
+from tablestream.sql.aggregates import aggregates_in
 from tablestream.sql.context import Context
-from tablestream.sql.correlated import grouped_by_pairs, has_groups
-from tablestream.sql.elements import explodes
+from tablestream.sql.correlated import compared_columns, with_columns_of
 from tablestream.sql.equalities import in_one_type
 from tablestream.sql.from_ import from_rows
-from tablestream.sql.groups import Group, grouped, groups_of, is_grouped
+from tablestream.sql.grouping_sets import asks_for_sets, repeated
+from tablestream.sql.groups import (
+    Group,
+    aggregates_around,
+    aggregating,
+    always_a_row,
+    grouped,
+    groups_of,
+    is_grouped,
+)
 from tablestream.sql.handles import never_null
 from tablestream.sql.joins import is_one_row
 from tablestream.sql.matches import (
@@ -50,33 +57,30 @@ from tablestream.sql.matches import (
     paired,
 )
 from tablestream.sql.named import with_names
-from tablestream.sql.order import first_rows, is_special, limit_of, ordering, takes_first
+from tablestream.sql.order import first_rows, is_special, limit_of, ordering
 from tablestream.sql.output import Item, items_of
-from tablestream.sql.parse import beginning, is_bare, is_subquery, more_parts, not_false
+from tablestream.sql.parse import (
+    beginning,
+    is_bare,
+    is_subquery,
+    not_false,
+    unwrapped,
+)
 from tablestream.sql.refusals import PartRefusedError
 from tablestream.sql.rows import Rows, unique
-from tablestream.sql.scope import REFUSED, Scope, own_columns
-
-
-def is_any(node: exp.Expr) -> bool:
-    """Whether an expression compares a value with ``ANY`` of a subquery."""
-    given = node.expression if isinstance(node, exp.Binary) else None
-    return isinstance(given, exp.Any) and is_subquery(given.this)
-
-
-def subqueries_in(node: exp.Expr) -> Iterator[exp.Expr]:
-    """The subqueries of an expression that are not in another one."""
-    is_exists = isinstance(node, exp.Exists) and is_subquery(node)
-    of_values = (isinstance(node, exp.In) and node.args.get("query") is not None) or is_any(node)
-    if is_exists or of_values:
-        if of_values:
-            yield from subqueries_in(node.this)
-        yield node
-    elif isinstance(node, exp.Subquery):
-        yield node
-    elif not isinstance(node, exp.Query):
-        for child in node.iter_expressions():
-            yield from subqueries_in(child)
+from tablestream.sql.scope import REFUSED, Scope, conjuncts, own_columns
+from tablestream.sql.shapes import (
+    columns_of_row,
+    has_groups,
+    has_plain_groups,
+    is_constant,
+    is_plain_union,
+    is_simple,
+    is_text,
+    some_row,
+    subqueries_in,
+)
+from tablestream.streams import Stream
 
 
 def _ins(node: exp.Expr) -> list[exp.In]:
@@ -136,25 +140,19 @@ def _joined(node: exp.Expr, whole: exp.Expr, rows: Rows, scope: Scope, context: 
 
 def _exists(given: exp.Query, rows: Rows, scope: Scope, context: Context) -> tuple[Rows, str]:
     """Join whether a subquery has a row; a union has one if one of its queries has."""
-    if _is_plain_union(given):
+    if is_plain_union(given):
         rows, left = _exists(_select_of(given.left, context), rows, scope, context)
         rows, right = _exists(_select_of(given.right, context), rows, scope, context)
         return rows, f"({left} OR {right})"
-    query = _some_row(given)
-    found_group = one_group(query, [], rows, scope, context)
+    query = some_row(given)
+    groups = read_groups(query, scope, context)
+    found_group = one_group(query, [], groups, rows, scope)
     if found_group is not None:
         return found_group[:2]
-    found = _related(query, scope, context)
+    found = _related(query, scope, context, groups)
     if isinstance(given, exp.Select) and isinstance(query, exp.Select) and is_simple(query):
         _check_names(given, found, scope, context)
     return mark(found, rows, scope, context)
-
-
-def _is_plain_union(query: exp.Expr) -> TypeGuard[exp.Union]:
-    """Whether a query is ``UNION [ALL]``, and nothing else is said of it."""
-    if type(query) is not exp.Union or more_parts(query, ("this", "expression", "distinct")):
-        return False
-    return len(query.left.selects) == len(query.right.selects)
 
 
 def _select_of(node: exp.Expr, context: Context) -> exp.Query:
@@ -163,30 +161,6 @@ def _select_of(node: exp.Expr, context: Context) -> exp.Query:
     if not isinstance(node, exp.Query):
         raise context.refuse(node, "subquery", "This is no query.", "")
     return node
-
-
-def _some_row(query: exp.Query) -> exp.Query:
-    """A subquery of EXISTS without ORDER BY, LIMIT and groups, which make no difference if a row is wanted.
-
-    Groups do if their row explodes: there may be nothing in it.
-    """
-    limit = query.args.get("limit")
-    if query.args.get("offset") or (limit is not None and limit.expression.name in {"", "0"}):
-        return query
-    order, group = query.args.get("order"), query.args.get("group")
-    query = query.copy()
-    for part in ("order", "limit", "distinct"):
-        query.set(part, None)
-    if not isinstance(query, exp.Select):
-        return query
-    named = list(_columns_of_row(order)) if order is not None else []
-    is_more = any(map(query.args.get, ("having", "qualify"))) or explodes(query)
-    by_columns = group is not None and all(isinstance(one, exp.Column) for one in group.expressions)
-    if group is not None and by_columns and not is_more and not more_parts(group, ("expressions",)):
-        named += [one for node in (*query.selects, group) for one in _columns_of_row(node)]
-        query.set("group", None)
-        query.set("expressions", [exp.Literal.number(1)])
-    return query.select(*named) if is_simple(query) else query  # only what a query names is read
 
 
 def _check_names(query: exp.Select, found: Related, outer: Scope, context: Context) -> None:
@@ -199,43 +173,103 @@ def _check_names(query: exp.Select, found: Related, outer: Scope, context: Conte
     ordered = order.expressions if order is not None else []
     clauses = (groups, inner), (query.selects, shown), (ordered, replace(shown, clause="ORDER BY"))
     for nodes, scope in clauses:
-        for one in (column for node in nodes for column in _columns_of_row(node, scope)):
+        for one in (column for node in nodes for column in columns_of_row(node, scope)):
             if scope.tells(one) or not outer.tells(one):
                 scope.sql(one)
 
 
-def _columns_of_row(node: exp.Expr, scope: Scope | None = None) -> Iterator[exp.Column]:
-    """The columns of an expression that are in no aggregate and subquery of it, nor in a group of the scope."""
-    if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
-        yield node
-    elif not (is_aggregate(node) or is_subquery(node) or (scope and scope.same(node) in scope.made)):
-        for child in node.iter_expressions():
-            yield from _columns_of_row(child, scope)
-
-
-def _related(query: exp.Expr, outer_scope: Scope, context: Context) -> Related:
-    """Read FROM and WHERE of a subquery, and find what compares it with the query around it."""
-    if not isinstance(query, exp.Select) or not is_simple(query):
-        around = replace(context, is_around=outer_scope.tells)
-        if isinstance(query, exp.Select) and has_groups(query):
-            found = read(query, outer_scope, around)
-            if found.pairs and not found.others:
-                return _groups_of_pairs(query, found, around)
-        before = len(context.reasons.found)
+def _related(query: exp.Expr, outer: Scope, context: Context, groups: Related | None) -> Related:
+    """Read FROM and WHERE of a subquery, or its `read_groups`, and find what compares it with the query around it."""
+    if isinstance(query, exp.Select) and is_simple(query):
+        return read(query, outer, context)
+    around, before = replace(context, is_around=outer.tells), len(context.reasons.found)
+    if isinstance(query, exp.Select) and groups is not None and not groups.others and has_groups(query):
+        found = _groups_of_pairs(query, groups, around)
+    else:
         rows = around.result(query).rows("", [])
-        if len(context.reasons.found) > before:  # what its columns are is not known
-            raise PartRefusedError(context.reasons.found[-1])
-        return Related(rows, Scope(rows, context, "subquery"), (), ())
-    return read(query, outer_scope, context)
+        found = Related(rows, Scope(rows, context, "subquery"), (), ())
+    _check_since(before, context)
+    return found
+
+
+def _check_since(before: int, context: Context) -> None:
+    """Stop at a reason that was found since there were some: what the columns are is not known."""
+    if len(context.reasons.found) > before:
+        raise PartRefusedError(context.reasons.found[-1])
 
 
 def _groups_of_pairs(query: exp.Select, found: Related, context: Context) -> Related:
-    """The groups of a subquery, with what compares it with the query around it as columns that no star shows."""
-    query, names = grouped_by_pairs(query, [mine for _, mine in found.pairs], found.scope)
-    rows = context.result(query).rows("", [])
-    rows = replace(rows, visible=tuple(replace(one, hidden=one.name in names) for one in rows.visible))
-    pairs = ((theirs, _named_column(name)) for (theirs, _), name in zip(found.pairs, names, strict=True))
-    return Related(rows, Scope(rows, context, "subquery"), tuple(pairs), ())
+    """The groups of a subquery for each value that it is compared by, with its columns."""
+    rows, inner, keys = by_pairs(query, found, context)
+    items = items_of(query, inner, context)
+    nodes = [one.node for one in items]
+    rows = with_subqueries(nodes, rows, inner, context)
+    rows, names = with_columns_of(rows, nodes, [one.name for one in items], inner)
+    visible, pairs = compared_columns(found, keys)
+    shown = Rows.of(rows.table, "", names, [one.name for one in items])
+    rows = replace(shown, visible=(*shown.visible, *visible))
+    return Related(rows, Scope(rows, context, "subquery"), pairs, ())
+
+
+def by_pairs(query: exp.Select, found: Related, context: Context) -> tuple[Rows, Scope, list[str]]:
+    """The rows of a subquery, or its groups for each value that it is compared by; and the columns of these values."""
+    rows, inner, before = found.rows, found.scope, len(context.reasons.found)
+    keys = [unwrapped(mine) for _, mine in found.pairs]
+    if is_grouped(query):
+        rows, inner = groups_with(query, rows, inner, context, keys)
+        _check_since(before, context)
+    rows, names = with_columns_of(rows, keys, [f"by_{number}" for number, _ in enumerate(keys, 1)], inner)
+    return rows, inner, names
+
+
+def groups_with(
+    select: exp.Select, rows: Rows, scope: Scope, context: Context, by: Sequence[exp.Expr] = ()
+) -> tuple[Rows, Scope]:
+    """Group the rows, and keep the groups for which HAVING holds.
+
+    `by` is what a subquery is compared by, which are further columns of its groups: each row around it finds its own.
+    """
+    having = select.args.get("having")
+    conditions = conjuncts(having.this if having else None)
+    read, (groups, sets) = rows.table, groups_of(select, scope, context)
+    is_plain = sets == [frozenset(range(len(groups)))]
+    if by and (not groups or not is_plain):
+        raise context.refuse(
+            select,
+            "GROUP BY",
+            "A subquery that names the query around it cannot have one group of all rows here, or grouping sets.",
+            "Leave out GROUP BY, write HAVING as a condition around it, or join a subquery that names no other one.",
+        )
+    known, taken = {scope.same(one.node) for one in groups}, [one.name for one in groups]
+    more = {scope.same(one): one for one in by if scope.same(one) not in known}
+    numbered_by = enumerate(more.values(), 1)
+    groups = [*(Group(unique(f"by_{n}", taken, rows.fold), one, None) for n, one in numbered_by), *groups]
+    nodes = [*aggregating(select), *aggregates_around(aggregating(select), scope)]
+    inside = [one for node in nodes for one in aggregates_in(node)]
+    rows = with_subqueries([*(one.node for one in groups), *inside], rows, scope, context)
+    numbered = None
+    if not is_plain or asks_for_sets(select.args.get("group"), nodes):
+        rows, names, numbered = repeated(rows, [one.node for one in groups], sets, scope, context)
+        groups = [replace(one, repeated=name) for one, name in zip(groups, names, strict=True)]
+        scope.rows = rows
+    made = grouped(rows, groups, nodes, scope, context, numbered)
+    if not groups and numbered is None and not isinstance(read, Stream):
+        made = always_a_row(made, read)
+    rows, scope = made.rows, made.scope
+    _note_aliases(select, scope)
+    scope.clause = "HAVING"
+    for one in conditions:
+        with context.reasons.part(beginning(one), "HAVING"):
+            rows = where(rows, one, "HAVING", scope, context)
+    return rows, scope
+
+
+def _note_aliases(select: exp.Select, scope: Scope) -> None:
+    """Note the aliases of SELECT that HAVING, and those behind them, can name: those without subqueries."""
+    for one in select.expressions:
+        if isinstance(one, exp.Alias) and one.this.find(exp.Query, exp.Window) is None:
+            with scope.context.reasons.part(beginning(one), "SELECT"):
+                scope.aliases.setdefault(scope.rows.fold(one.alias), scope.sql(one.this))
 
 
 def read(query: exp.Select, outer: Scope, context: Context) -> Related:
@@ -249,14 +283,9 @@ def read(query: exp.Select, outer: Scope, context: Context) -> Related:
         elif (pair := paired(node, scope, outer)) is not None:
             pairs.append(pair)
         else:
+            scope.sqls(one for one in own_columns(node) if not scope.tells(one) and not outer.tells(one))
             others.append(node)
     return Related(rows, scope, tuple(pairs), tuple(others))
-
-
-def is_simple(select: exp.Select) -> bool:
-    """Whether a subquery only joins and filters: then conditions may compare it with the query around it."""
-    is_more = takes_first(select) or select.args.get("qualify") is not None
-    return not is_more and not is_grouped(select) and not explodes(select)
 
 
 def _in(node: exp.In, whole: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple[Rows, str]:
@@ -270,17 +299,18 @@ def _among(
     node: exp.In, query: exp.Query, only_true: bool, rows: Rows, scope: Scope, context: Context
 ) -> tuple[Rows, str]:
     """Join whether the value of an ``IN`` is among those of its subquery, or of one query of its union."""
-    if _is_plain_union(query) and _is_compared(query, scope, context):
+    if is_plain_union(query) and _is_compared(query, scope, context):
         rows, left = _among(node, _select_of(query.left, context), only_true, rows, scope, context)
         rows, right = _among(node, _select_of(query.right, context), only_true, rows, scope, context)
         return rows, f"({left} OR {right})"
     values = node.this.expressions if isinstance(node.this, exp.Tuple) else [node.this]
     is_one = len(values) == len(query.selects) == 1
-    found_group = one_group(query, query.selects, rows, scope, context) if is_one else None
+    groups = read_groups(query, scope, context)
+    found_group = one_group(query, query.selects, groups, rows, scope) if is_one else None
     if found_group is not None:
         rows, there, (text,) = found_group
         return rows, f"(CASE WHEN {there} THEN ({scope.sql(values[0])}) = {text} ELSE false END)"
-    found = _related(query, scope, context)
+    found = _related(query, scope, context, groups)
     items = _items(query, found, context)
     if len(items) != len(values):
         raise context.refuse(node, scope.clause, f"IN compares {len(values)} with {len(items)} columns.", "")
@@ -301,7 +331,7 @@ def _among(
 def _is_compared(query: exp.Expr, scope: Scope, context: Context) -> bool:
     """Whether a query of a union compares its rows with the query around it."""
     query = _select_of(query, context)
-    if _is_plain_union(query):
+    if is_plain_union(query):
         return any(_is_compared(one, scope, context) for one in (query.left, query.right))
     if not isinstance(query, exp.Select):
         return False
@@ -315,7 +345,7 @@ def _any(node: exp.Binary, rows: Rows, scope: Scope, context: Context) -> tuple[
         said = "ANY and ALL of a subquery stand behind =, <>, <, <=, > and >=."
         raise context.refuse(node, scope.clause, said, "Write EXISTS with a condition.")
     query = _select_of(node.expression.this, context)
-    found = _related(query, scope, context)
+    found = _related(query, scope, context, read_groups(query, scope, context))
     items = _items(query, found, context)
     if len(items) != 1 or isinstance(node.this, exp.Tuple):
         raise context.refuse(node, scope.clause, "ANY and ALL compare one column.", "Write EXISTS.")
@@ -404,7 +434,8 @@ def _scalar(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple
         raise context.refuse(node, scope.clause, "A subquery as a value needs one column.", "")
     if is_constant(query):
         return rows, scope.sql(query.selects[0].unalias())
-    found_group = one_group(query, query.selects, rows, scope, context)
+    groups = read_groups(query, scope, context)
+    found_group = one_group(query, query.selects, groups, rows, scope)
     if found_group is not None:
         rows, there, (text,) = found_group
         return rows, text if there == "(true)" else f"(CASE WHEN {there} THEN {text} END)"
@@ -415,7 +446,7 @@ def _scalar(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple
         first.set("limit", None)
         if limit.expression.name == "1" and not is_special(limit) and is_simple(first):
             return _first(query, limit, rows, scope, context)
-    found = _related(query, scope, context)
+    found = _related(query, scope, context, groups)
     (item,) = _items(query, found, context)
     found = for_each(found, rows, scope, context)
     keyed = keyed_by(found)
@@ -439,17 +470,18 @@ def _scalar(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple
     return rows, f"(CASE WHEN {there} THEN {text} END)"
 
 
-def is_constant(query: exp.Expr) -> bool:
-    """Whether a subquery is an expression of the row around it, as in ``(SELECT 5)``."""
-    if not isinstance(query, exp.Select) or more_parts(query, ("kind", "expressions")):
-        return False
-    return is_simple(query) and not any(True for one in query.selects for _ in subqueries_in(one))
+def read_groups(query: exp.Expr, outer: Scope, context: Context) -> Related | None:
+    """Read FROM and WHERE of a subquery with groups or aggregates; None: it is another one, or says more of them."""
+    having = query.args.get("having")
+    if not has_plain_groups(query) or (query.args.get("group") is None and having and having.find(exp.Query)):
+        return None
+    return read(query, outer, replace(context, is_around=outer.tells))
 
 
 def one_group(
-    query: exp.Expr, items: Sequence[exp.Expr], rows: Rows, scope: Scope, context: Context
+    query: exp.Expr, items: Sequence[exp.Expr], found: Related | None, rows: Rows, scope: Scope
 ) -> tuple[Rows, str, list[str]] | None:
-    """Join the groups of a subquery that has at most one for each row around it.
+    """Join the groups of a subquery that has at most one for each row around it; `found` are its `read_groups`.
 
     Returns
     -------
@@ -458,27 +490,18 @@ def one_group(
     """
     limit = limit_of(query)
     has_first = limit is None or (not is_special(limit) and limit.expression.name.strip("0").isdigit())
-    is_more = not has_first or any(map(query.args.get, ("offset", "qualify")))
-    if not isinstance(query, exp.Select) or is_more or not is_grouped(query) or explodes(query):
+    if found is None or not has_first or not isinstance(query, exp.Select):
         return None
     group, having = query.args.get("group"), query.args.get("having")
-    if (having is not None and having.find(exp.Query)) or (
-        group is not None and more_parts(group, ("expressions",))
-    ):
-        return None
-    found = read(query, scope, replace(context, is_around=scope.tells))
     by = {found.scope.same(mine) for _, mine in found.pairs}
-    varying = [one for one in group.expressions if not _is_text(one)] if group is not None else []
+    varying = [one for one in group.expressions if not is_text(one)] if group is not None else []
     if group is not None and (not by or any(found.scope.same(one) not in by for one in varying)):
         return None
+    if having is not None and having.find(exp.Query):
+        return None
     if not items:
-        _check_names(query, found, scope, context)
+        _check_names(query, found, scope, found.scope.context)
     return _joined_group(query, items, found, rows, scope)
-
-
-def _is_text(node: exp.Expr) -> bool:
-    """Whether an element of GROUP BY is the same for all rows: a text, not the place of a column."""
-    return isinstance(node, exp.Literal) and node.is_string
 
 
 def _joined_group(
@@ -545,11 +568,9 @@ def _matched(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Rows
     if not isinstance(exists, exp.Exists) or not is_subquery(exists):
         return None
     whole = _select_of(exists.this, context)
-    query = _some_row(whole)
+    query = some_row(whole)
     if not isinstance(whole, exp.Select) or not isinstance(query, exp.Select) or not is_simple(query):
         return None
     found = read(query, scope, context)
-    if not found.others:
-        return None
     _check_names(whole, found, scope, context)
     return matching(rows, found, scope, context, exists=not is_negated)
