@@ -273,17 +273,22 @@ WITH_ANY_ROW: Queries = {
     ),
     "a text and a number": (_FOUND.format(_TEXTS, "p.age <= n.stars"), _FOUND.format(_NUMBERS, "p.age <= n.stars")),
     "a text's order is none of numbers": (
-        _FOUND.format("SELECT who, string(stars * 7) AS stars FROM notes", "p.age + 1 <= n.stars"),
-        _FOUND.format("SELECT who, stars * 7 AS stars FROM notes", "p.age + 1 <= n.stars"),
+        """
+        SELECT id, EXISTS (SELECT 1 FROM (SELECT string(12 - stars) AS t FROM notes) n WHERE (p.id + 1) % 2 + 9 < n.t) AS r
+        FROM people p
+        """,
+        "SELECT id, EXISTS (SELECT 1 FROM notes n WHERE (p.id + 1) % 2 + 9 < 12 - n.stars) AS r FROM people p",
     ),
     "a row whose value fails": (
         """
-        SELECT id, EXISTS (SELECT 1 FROM people o WHERE o.id = p.boss AND o.age = p.age AND p.id > 5 div (o.age - 20)) AS r
-        FROM people p WHERE p.age > 20
+        SELECT id, EXISTS (
+            SELECT 1 FROM people o WHERE o.id = p.boss AND o.age = nullif(p.age, 20) AND p.id > 5 div (o.age - 20)
+        ) AS r FROM people p
         """,
         """
-        SELECT id, EXISTS (SELECT 1 FROM people o WHERE o.id = p.boss AND o.age = p.age AND p.id > 5 // (o.age - 20)) AS r
-        FROM people p WHERE p.age > 20
+        SELECT id, EXISTS (
+            SELECT 1 FROM people o WHERE o.id = p.boss AND o.age = nullif(p.age, 20) AND p.id > 5 // nullif(o.age - 20, 0)
+        ) AS r FROM people p
         """,
     ),
     "nothing to compare with": _NOTES.format("EXISTS", "n.stars > 10 / (p.id - 4)"),
