@@ -577,7 +577,7 @@ def test_comparisons_with_any_and_all_values_of_a_subquery(spark: SparkSession, 
     check(spark, queries, changes(19), lively=True)
 
 
-@pytest.mark.parametrize("queries", quick_first(parts(GROUPS_OF_SUBQUERIES, 12)))
+@pytest.mark.parametrize("queries", quick_first(parts(GROUPS_OF_SUBQUERIES, 6)))
 def test_groups_of_subqueries(spark: SparkSession, queries: Queries) -> None:
     check(spark, queries, changes(19), lively=True)
 
