@@ -25,7 +25,6 @@ from tablestream.sql.clusters import inner_join
 from tablestream.sql.context import Context
 from tablestream.sql.correlated import COMPARED_BY, compared_columns, free_names, with_columns_of
 from tablestream.sql.elements import explodes
-from tablestream.sql.equalities import Equality
 from tablestream.sql.groups import is_grouped
 from tablestream.sql.handles import with_values
 from tablestream.sql.joins import How, Joined, join
@@ -33,6 +32,7 @@ from tablestream.sql.matches import (
     AROUND,
     Related,
     columns_around,
+    equalities_of,
     for_each,
     keyed_by,
     looked_up,
@@ -179,10 +179,7 @@ def _joined(given: Lateral, found: Related | None, rows: Rows, scope: Scope, con
         rows, names = looked_up(rows, right.table, on, {"found": None, **numbered})
         texts = [quoted(names[one]) for one in numbered]
         return _with_columns(given, [one.name for one in right.shown], rows, quoted(names["found"]), texts)
-    equal = []
-    for node, mine in pairs:
-        theirs = outward(node, scope)
-        equal.append(Equality(exp.EQ(this=theirs.copy(), expression=mine.copy()), theirs, mine))
+    equal = equalities_of(pairs, scope)
     around = columns_around([one.left for one in equal], rows.table.key_columns)
     left = replace(rows, visible=(*rows.visible, *around))
     if how == "inner":

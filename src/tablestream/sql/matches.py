@@ -158,6 +158,14 @@ def outward(node: exp.Expr, outer: Scope, inner: Scope | None = None) -> exp.Exp
     return node.transform(renamed)
 
 
+def equalities_of(pairs: Sequence[tuple[exp.Expr, exp.Expr]], scope: Scope) -> list[Equality]:
+    """What joins the rows of a subquery with the rows around it, whose side of each pair is that of `outward`."""
+    sides = [(outward(theirs, scope), mine) for theirs, mine in pairs]
+    return [
+        Equality(exp.EQ(this=theirs.copy(), expression=mine.copy()), theirs, mine) for theirs, mine in sides
+    ]
+
+
 def columns_around(nodes: Sequence[exp.Expr], keys: Sequence[str]) -> tuple[Visible, ...]:
     """The columns of the query around a subquery that expressions of `outward` name, and those of its key."""
     named = [one.parts for node in nodes for one in own_columns(node)]
@@ -184,10 +192,7 @@ def for_each(
     if isinstance(rows.table, Stream):
         raise _of_a_stream([*found.others, *more][0], scope, context)
     others = [outward(one, scope, found.scope) for one in found.others]
-    equal = []
-    for theirs, mine in found.pairs:
-        left = outward(theirs, scope)
-        equal.append(Equality(exp.EQ(this=left.copy(), expression=mine.copy()), left, mine))
+    equal = equalities_of(found.pairs, scope)
     keys = rows.table.key_columns
     around = columns_around([*others, *more, *(one.left for one in equal)], keys)
     outer = Rows(with_values(rows.table, {one.name: one.name for one in around}), around, found.rows.place)
