@@ -207,3 +207,28 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(map(_plain, value))
     return value
+
+
+def check_as_spark(spark: SparkSession, queries: Mapping[str, str], batches: Sequence[MicroBatch]) -> None:
+    """Run queries in one driver, and compare their tables with what Spark makes of all rows, after each micro-batch."""
+    tables = tables_of(spark)
+    outputs = {name: ts.sql(text, **tables) for name, text in queries.items()}
+    driver = ts.testing.Driver(*(one.to(ts.to_memory(name), name=name) for name, one in outputs.items()))
+    world, sources = World(), set(driver._sources)
+    for number, batch in enumerate(batches):
+        world.apply(batch)
+        for name in sources & set(batch):
+            driver.pipe(name, batch[name])
+        driver.run()
+        for name in sources:
+            rows = [[row[one] for one in TABLES[name].names] for row in world.rows[name].values()]
+            spark.createDataFrame(rows, TABLES[name].columns).createOrReplaceTempView(name)
+        for name, text in queries.items():
+            expected = spark.sql(text)
+            given = driver.table(name)
+            assert set(expected.columns) <= set(given.schema.names), name
+            actual = counted([row[one] for one in expected.columns] for row in given)
+            wanted = counted(expected.collect())
+            assert actual == wanted, (
+                f"{name} after micro-batch {number}: {actual - wanted} | {wanted - actual}"
+            )

@@ -71,8 +71,8 @@ def expanded(node: exp.Expr, rows: Rows, context: Context) -> Rows:
     if not isinstance(made, exp.Values) and len(made.expressions) > isinstance(made, exp.Unnest):
         raise context.refuse(node, clause, "It takes one array.", "Write LATERAL inline(arrays_zip(a, b)).")
     is_outer = bool(part.args.get("outer")) or is_left or type(made).__name__.endswith("Outer")
-    scope, taken = Scope(rows, context, clause), list(rows.table.columns)
-    element, place = unique("element", taken, rows.fold), unique("place", taken, rows.fold)
+    scope = Scope(rows, context, clause)
+    element, place = (unique(one, rows.table.columns, rows.fold) for one in ("element", "place"))
     with context.reasons.placed(beginning(node), clause):
         array, columns = _elements(made, quoted(element), quoted(place), scope)
         source, names = _names(node, made, len(columns), scope)
@@ -81,21 +81,32 @@ def expanded(node: exp.Expr, rows: Rows, context: Context) -> Rows:
             there = f"coalesce(size({array}), 0) > 0"
             array = f"CASE WHEN {there} THEN {array} ELSE array(NULL) END"
             shown = {name: f"CASE WHEN {there} THEN {text} END" for name, text in shown.items()}
-        own = {name: unique(name, [*taken, element, place], rows.fold) for name in shown}
-        kept = {one.column for one in rows.visible} - set(rows.table.key_columns)
-        values = [quoted(one) for one in taken if one in kept]
-        values += [f"{text} AS {quoted(own[name])}" for name, text in shown.items()]
-        structs = f"transform({array}, ({quoted(element)}, {quoted(place)}) -> struct({', '.join(values)}))"
-        table = rows.table
-        if isinstance(table, Stream):
-            table = table.flat_map(structs)
-        else:
-            table = table.flat_map(structs, position=unique("position", [*taken, *own.values()], rows.fold))
-    made_visible = Rows.of(table, source, list(own.values()), list(own)).visible
-    rows = replace(rows, table=table, visible=(*rows.visible, *made_visible))
+        rows = with_elements(rows, array, shown, (element, place), source)
     for one in on:
         rows = filtered(rows, one, "ON", context)
     return rows
+
+
+def with_elements(
+    rows: Rows, array: str, shown: dict[str, str], names: tuple[str, str], source: str = ""
+) -> Rows:
+    """Return each row once for each element of an array, with more columns.
+
+    `shown`: these columns as SQL over an element and its place, which have the `names`.
+    """
+    table, taken = rows.table, list(rows.table.columns)
+    own = {name: unique(name, [*taken, *names], rows.fold) for name in shown}
+    kept = {one.column for one in rows.visible} - set(table.key_columns)
+    values = [quoted(one) for one in taken if one in kept]
+    values += [f"{text} AS {quoted(own[name])}" for name, text in shown.items()]
+    element, place = map(quoted, names)
+    structs = f"transform({array}, ({element}, {place}) -> struct({', '.join(values)}))"
+    if isinstance(table, Stream):
+        table = table.flat_map(structs)
+    else:
+        table = table.flat_map(structs, position=unique("position", [*taken, *own.values()], rows.fold))
+    made = Rows.of(table, source, list(own.values()), list(own)).visible
+    return replace(rows, table=table, visible=(*rows.visible, *made))
 
 
 def _names(node: exp.Expr, made: exp.Expr, count: int, scope: Scope) -> tuple[str, list[str]]:

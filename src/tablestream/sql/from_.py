@@ -15,6 +15,7 @@ from tablestream.sql.elements import expanded, generator_of, one_row
 from tablestream.sql.handles import with_values
 from tablestream.sql.joining import joined
 from tablestream.sql.parse import beginning, more_parts, span
+from tablestream.sql.pivots import pivoted
 from tablestream.sql.refusals import PartRefusedError
 from tablestream.sql.rows import Rows, Visible, unique
 from tablestream.sql.scope import Scope, conjuncts, filtered, own_columns
@@ -244,17 +245,33 @@ def _check_join(node: exp.Join, context: Context) -> None:
         words = " ".join(one for one in (method, side, kind) if one)
         raise context.refuse(node, "JOIN", f"{words} JOIN is not maintained.", "")
     _check_parts(node, "join", ("this", "on", "using", "side", "kind", "method", "hint"), context)
+    if node.this.args.get("pivots"):
+        said = "Whether the join is meant, or its last table, is open."
+        raise context.refuse(node, "PIVOT", said, "Write FROM (SELECT ...) PIVOT (...).")
 
 
 def _check_parts(node: exp.Expr, what: str, known: Sequence[str], context: Context) -> None:
     """Refuse what a part of FROM says beyond what is known."""
     for part in more_parts(node, known):
-        instead = "Write an aggregate with FILTER for each column." if part == "pivot" else ""
+        instead = "Write FROM (SELECT ...) PIVOT (...)." if part == "pivot" else ""
         raise context.refuse(node, "FROM", f"A {what}'s {part} is not maintained.", instead)
 
 
 def _rows_of(node: exp.Expr, context: Context) -> Rows:
-    """The rows of a table or of a subquery in FROM."""
+    """The rows of a table or of a subquery in FROM, as PIVOT and UNPIVOT turn them."""
+    pivots = node.args.get("pivots")
+    if not pivots:
+        return _rows_as_read(node, context)
+    read = node.copy()
+    read.set("pivots", None)
+    rows = _rows_as_read(read, context)
+    for one in pivots:
+        rows = pivoted(rows, one, context)
+    return rows
+
+
+def _rows_as_read(node: exp.Expr, context: Context) -> Rows:
+    """The rows of a table or of a subquery in FROM, as they are read."""
     if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
         return _table(node, context)
     if isinstance(node, exp.Table) and isinstance(node.this, exp.Anonymous):

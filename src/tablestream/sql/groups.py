@@ -26,7 +26,7 @@ from tablestream.sql.scope import REFUSED, Scope, own_columns
 from tablestream.tables import Table
 
 #: Aggregates that no rows have a value for, as SQL.
-_OF_NONE = {
+OF_NONE = {
     "count": "0L",
     "count_distinct": "0L",
     "approx_count_distinct": "0L",
@@ -189,9 +189,9 @@ def grouped(
     texts |= {same: name if name == REFUSED else quoted(name) for same, name in known.items()}
     texts |= grouping_texts(nodes, [one.node for one in groups], sets, scope, context)
     of_none = {
-        name: _OF_NONE[one.name]
+        name: OF_NONE[one.name]
         for name, one in functions.items()
-        if one.name in _OF_NONE and name not in of_sets
+        if one.name in OF_NONE and name not in of_sets
     }
     inner = Scope(rows, context, "SELECT", made=texts, grouped=True)
     return Grouped(Rows(table, visible), inner, of_none)

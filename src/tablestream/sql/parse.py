@@ -37,6 +37,7 @@ _RULES = (
     "ordered",
     "table",
     "join",
+    "pivot_aggregation",
     "limit",
 )
 

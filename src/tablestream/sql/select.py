@@ -30,7 +30,7 @@ _REFUSED = {
     "distribute": ("DISTRIBUTE BY", "The plan says where rows go.", "Leave it out."),
     "match": ("MATCH_RECOGNIZE", "Patterns of rows are not maintained.", ""),
     "connect": ("CONNECT BY", "Recursion is not maintained.", ""),
-    "pivots": ("PIVOT", "PIVOT is not maintained.", "Write an aggregate with FILTER for each column."),
+    "pivots": ("PIVOT", "PIVOT cannot stand here.", "Write FROM (SELECT ...) PIVOT (...)."),
 }
 
 
