@@ -72,6 +72,54 @@ def test_frames_end_as_in_duckdb(orders: ts.Table) -> None:
     assert_as_sql({"near": (made, FRAMES)}, "a", seed=7)
 
 
+AGGREGATES = """
+SELECT id, city, n, stddev_samp(id) OVER near, var_pop(n) OVER near, median(n) OVER near,
+quantile_cont(id, 0.25) OVER near, mode(id // 9) OVER near, arg_max(n, id) FILTER (n IS NOT NULL) OVER near,
+bool_or(n > 2) OVER near, count(DISTINCT n) OVER near,
+CASE WHEN count(n) OVER near = 0 THEN [] ELSE list(n) FILTER (n IS NOT NULL) OVER near END,
+string_agg(id::TEXT, '-') OVER near, sum(id) FILTER (n > 2) OVER near, max(id) OVER near - min(id) OVER near FROM a
+WINDOW near AS (PARTITION BY city ORDER BY id ROWS BETWEEN {bounds})
+"""
+
+
+class Range(tf.Aggregator):
+    """The difference of the greatest and the least number."""
+
+    state, result = "array<int>", "int"
+
+    def zero(self) -> Any:
+        return []
+
+    def add(self, state: Any, value: Any, /) -> Any:
+        return [min([value, *state]), max([value, *state])]
+
+    def finish(self, state: Any, /) -> Any:
+        return state[1] - state[0] if state else None
+
+
+@pytest.mark.parametrize(
+    ("between", "bounds"),
+    [
+        ((None, 0), "UNBOUNDED PRECEDING AND CURRENT ROW"),
+        ((None, -1), "UNBOUNDED PRECEDING AND 1 PRECEDING"),
+        ((-2, 1), "2 PRECEDING AND 1 FOLLOWING"),
+        ((2, 3), "2 FOLLOWING AND 3 FOLLOWING"),
+        ((-1, None), "1 PRECEDING AND UNBOUNDED FOLLOWING"),
+    ],
+)
+def test_every_aggregate_is_a_window_function(
+    orders: ts.Table, between: tuple[int | None, int | None], bounds: str
+) -> None:
+    made = orders.group_by("city").over(
+        "id", frame="rows", between=between,
+        deviation=tf.stddev("id"), variance=tf.var_pop("n"), middle=tf.median("n"), low=tf.percentile("id", 0.25),
+        often=tf.mode("id div 9"), last=tf.max_by("n", "CASE WHEN n IS NOT NULL THEN id END"), any=tf.bool_or("n > 2"),
+        different=tf.count_distinct("n"), every=tf.collect_list("n"), text=tf.string_agg("CAST(id AS STRING)", "-"),
+        some=tf.sum("id").filter("n > 2"), spread=Range().of("id"),
+    )  # fmt: skip
+    assert_as_sql({"near": (made, AGGREGATES.format(bounds=bounds))}, "a", seed=8)
+
+
 def test_a_frame_is_given_in_the_unit_of_its_order(spark: SparkSession) -> None:
     columns = "id int, day date, at timestamp, share double, price decimal(8,2)"
     rows = ts.table(ts.testing.frame(spark, columns), "id", name="r").group_by()
@@ -115,7 +163,11 @@ def test_what_is_no_window_function(orders: ts.Table) -> None:
     given: Any = F.sum("n")
     refused(lambda: of_city.over("n", name="w"), ArgumentError, "nothing to compute", operator="w")
     refused(lambda: of_city.over("n", x=given, name="w"), ArgumentError, "not a window", operator="w")
-    refused(lambda: of_city.over("n", x=tf.mode("n"), name="w"), ArgumentError, "x = mode", operator="w")
+    estimate = tf.approx_count_distinct("n")
+    refused(lambda: of_city.over("n", x=estimate, name="w"), ArgumentError, "x = approx_count", operator="w")
+    refused(
+        lambda: of_city.over("n", x=tf.stddev("city"), name="w"), UnsupportedTypeError, "string", operator="w"
+    )
     refused(lambda: of_city.over("n", n=tf.rank(), name="w"), ColumnCollisionError, "'n'", operator="w")
     refused(
         lambda: of_city.over("n", x=tf.sum("city"), name="w"), UnsupportedTypeError, "string", operator="w"

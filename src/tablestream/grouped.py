@@ -225,8 +225,8 @@ class GroupedTable(Windowed["Table"]):
             The result's name; default ``<table>_over``.
         **columns
             The functions by the names of their columns: ``row_number``, ``rank``, ``dense_rank``, ``percent_rank``,
-            ``cume_dist``, ``ntile``, ``lag``, ``lead``, ``first_value``, ``last_value``, ``nth_value``, ``sum``,
-            ``count``, ``avg``, ``min`` or ``max`` of `tablestream.functions`.
+            ``cume_dist``, ``ntile``, ``lag``, ``lead``, ``first_value``, ``last_value``, ``nth_value``, and aggregates,
+            all of `tablestream.functions`.
 
         Returns
         -------

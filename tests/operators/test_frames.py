@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from decimal import Decimal
 from typing import Any
 
@@ -11,7 +12,14 @@ import polars as pl
 import pytest
 
 from tablestream.errors import TotalOverflowError
+from tablestream.operators.reduce import frame_aggregates
+from tablestream.operators.reduce.accumulated import Accumulated
+from tablestream.operators.reduce.aggregate import AnyFunction
+from tablestream.operators.reduce.collected import Collected, Kind
+from tablestream.operators.reduce.frame_aggregates import OfFrame
 from tablestream.operators.reduce.frames import Frame, Frames, Use
+from tablestream.operators.reduce.ranked_counts import Percentile
+from tablestream.operators.reduce.spread import Variance
 
 LARGEST = 2**63 - 1
 
@@ -22,7 +30,7 @@ def told(function: str, values: list[Any], peers: list[int], *, by_rows: bool = 
 
 
 def seen(
-    use: Use,
+    use: Use | OfFrame,
     values: list[Any],
     frame: Frame,
     order: list[Any],
@@ -109,6 +117,44 @@ def test_frames_see_what_is_not_further_from_the_row_than_their_bounds(frame: Fr
                 "nth_value": known[1] if len(known) > 1 else None,
             }
             assert {name: one[row] for name, one in found.items()} == wanted, (frame, order, row)
+
+
+@pytest.mark.parametrize("rows_at_once", [1, 3, 1000])
+@pytest.mark.parametrize("frame", FRAMES, ids=str)
+def test_declared_aggregates_are_those_of_the_rows_of_the_frame(
+    frame: Frame, rows_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frame_aggregates, "FRAME_ROWS", rows_at_once)
+    values, order, starts = [4, None, 1, 9, 9, None, -3, 2, 5], [1, 2, 2, 4, 5, 0, 1, 1, 3], (0, 5)
+    kind = pl.Int64()
+    every = Collected(Kind.COLLECT_LIST, "c0", pl.List(kind))
+    different = Collected(Kind.COUNT_DISTINCT, "c0", kind)
+    functions: dict[str, AnyFunction] = {
+        "every": Accumulated(every, kind),
+        "different": Accumulated(different, kind),
+        "middle": Percentile("c0", kind, 0.5),
+        "variance": Variance("c0", kind, population=True, root=False),
+    }
+    found = {
+        name: seen(OfFrame(one, ("c0",)), values, frame, order, starts=starts)
+        for name, one in functions.items()
+    }
+    parts = [range(5), range(5, 9)]
+    for part in parts:
+        for row in part:
+            of = [values[at] for at in part if in_frame(frame, order, row, at, down=False)]
+            known = [one for one in of if one is not None]
+            assert {name: one[row] for name, one in found.items()} == {
+                "every": known,
+                "different": len(set(known)),
+                "middle": statistics.median(known) if known else None,
+                "variance": pytest.approx(statistics.pvariance(known)) if known else None,
+            }, (frame, row)
+
+
+def test_there_are_aggregates_of_no_rows() -> None:
+    none = OfFrame(Percentile("c0", pl.Int64(), 0.5), ("c0",))
+    assert seen(none, [], Frame(), []) == []
 
 
 def in_frame(frame: Frame, order: list[Any], row: int, at: int, *, down: bool) -> bool:

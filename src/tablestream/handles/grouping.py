@@ -115,6 +115,15 @@ class Grouped(OtherNames, Generic[Made]):
                 raise at.error(
                     ArgumentError, f"{one}={function!r} is not an aggregate.", _instead_of(function)
                 )
+        inputs, measures, value = self._measured(columns, at)
+        check_names(self._rows.sparkSession, [one.name for one in self._key], value, at)
+        return self._made(value, inputs, measures, None, keep_empty, at)
+
+    def _measured(
+        self, columns: Mapping[str, AggregateFunction], at: Place
+    ) -> tuple[list[Analysed], tuple[Measure, ...], Fields]:
+        """What is aggregated, the aggregates of it, and their results."""
+        for one, function in columns.items():
             if AGGREGATES[function.name].over_rows is None:
                 self._check_approximate(one, function, at)
         by = _names_of_orders(columns)
@@ -129,7 +138,6 @@ class Grouped(OtherNames, Generic[Made]):
             self._result(one, function, [of[name] for name in (one, by.get(one)) if name in of], at)
             for one, function in columns.items()
         )
-        check_names(self._rows.sparkSession, [one.name for one in self._key], value, at)
         places = {one: place for place, one in enumerate(of)}
         measures = tuple(
             Measure(
@@ -143,7 +151,7 @@ class Grouped(OtherNames, Generic[Made]):
             )
             for one, function in columns.items()
         )
-        return self._made(value, inputs, measures, None, keep_empty, at)
+        return inputs, measures, value
 
     def _inputs(self, columns: Mapping[str, AggregateFunction], by: Mapping[str, str]) -> dict[str, Column]:
         """What is aggregated, by the names of the results, and what it is ordered by."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from pyspark.sql import types as T
@@ -20,13 +21,14 @@ from tablestream.spark.analysis import Analysed
 from tablestream.spark.columns import quoted
 from tablestream.spark.given_columns import ColumnLike, as_column
 from tablestream.spark.types import check_bytewise
+from tablestream.topology.measures import Measure
 from tablestream.topology.nodes import Field, Named
 from tablestream.topology.over import Over, WindowMeasure
 
 #: The first number beyond 64 bits.
 _LIMIT = 1 << 63
 _DAY, _MICROSECOND = timedelta(days=1), timedelta(microseconds=1)
-#: The aggregates that run over a frame.
+#: The aggregates that `frames` computes of all rows at once.
 _RUNNING = ("sum", "count", "avg", "min", "max")
 _HINT = "Write over(order_by='at', before=ts.functions.lag('price'), total=ts.functions.sum('price'))."
 
@@ -51,8 +53,15 @@ class Windowed(FirstRows[Made]):
         order = [] if order_by is None else self._order(order_by, descending, at)
         distances = _distances(between, frame, order[-1][0].type if order else None, at)
         inputs = [*own, *(one for one, _ in order)]
-        measures, results = [], []
+        measures, results = list[WindowMeasure | Measure](), list[Field]()
         for name, one in functions.items():
+            if isinstance(one, AggregateFunction):
+                more, (measure,), made = self._measured({name: one}, at)
+                column, by = (None if of is None else of + len(inputs) for of in (measure.column, measure.by))
+                inputs += more
+                measures.append(replace(measure, column=column, by=by))
+                results += made
+                continue
             places, of = list[int | None](), list[Analysed]()
             for given in (one.column, one.default):
                 if given is not None:
@@ -83,20 +92,14 @@ class Windowed(FirstRows[Made]):
         )
 
 
-def _function(name: str, given: object, at: Place) -> WindowFunction:
-    """A window function, or an aggregate as one."""
+def _function(name: str, given: object, at: Place) -> WindowFunction | AggregateFunction:
+    """A window function, or an aggregate; those that `frames` computes of all rows at once are window functions."""
     if isinstance(given, WindowFunction):
         return given
-    if isinstance(given, AggregateFunction) and given.condition is not None:
-        raise at.error(
-            ArgumentError,
-            f"{name} = {given!r} cannot be filtered over a window.",
-            "Aggregate an expression that is null in the other rows, such as CASE WHEN n > 1 THEN price END.",
-        )
-    if isinstance(given, AggregateFunction) and given.name in _RUNNING and given.own is None:
-        return WindowFunction(given.name, given.column)
-    said = given.name if isinstance(given, AggregateFunction) else repr(given)
-    raise at.error(ArgumentError, f"{name} = {said} is not a window function.", _HINT)
+    if not isinstance(given, AggregateFunction):
+        raise at.error(ArgumentError, f"{name} = {given!r} is not a window function.", _HINT)
+    is_running = given.name in _RUNNING and given.condition is None
+    return WindowFunction(given.name, given.column) if is_running else given
 
 
 def _distances(

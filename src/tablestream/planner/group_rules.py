@@ -13,6 +13,7 @@ from tablestream.operators.reduce.aggregate import Aggregate as AggregateOperato
 from tablestream.operators.reduce.aggregate import AnyFunction
 from tablestream.operators.reduce.declared import AGGREGATES, Use
 from tablestream.operators.reduce.fold import AGGREGATE, Fold, UserFunctions
+from tablestream.operators.reduce.frame_aggregates import OfFrame
 from tablestream.operators.reduce.frames import Frame
 from tablestream.operators.reduce.frames import Use as WindowUse
 from tablestream.operators.reduce.over import Over as OverOperator
@@ -28,7 +29,7 @@ from tablestream.state.changes import FOREIGN_HASH, KEY_HASH
 from tablestream.topology.graph import base_of, path_from_base
 from tablestream.topology.measures import Measure
 from tablestream.topology.nodes import Aggregate, Field, Top
-from tablestream.topology.over import Over
+from tablestream.topology.over import Over, WindowMeasure
 
 
 def aggregate(lowering: Lowering, node: Aggregate) -> Made:
@@ -212,7 +213,7 @@ def over(lowering: Lowering, node: Over) -> Made:
     value = lowering.struct_of(node.input_fields)
     result, order = struct_of(lowering.types(node.value)), tuple((f"c{of}", down) for of, down in node.order)
     operator = OverOperator(
-        keys, partition, value, result, order, _uses(node), Frame(node.by_rows, *node.between)
+        keys, partition, value, result, order, _uses(lowering, node), Frame(node.by_rows, *node.between)
     )
     rows_sent = Partition(keys, partition, value, repeats=False)
     drafts = (
@@ -222,13 +223,19 @@ def over(lowering: Lowering, node: Over) -> Made:
     return Made(first + 1, Result.computed(node, "v0"), drafts)
 
 
-def _uses(node: Over) -> tuple[WindowUse, ...]:
+def _uses(lowering: Lowering, node: Over) -> tuple[WindowUse | OfFrame, ...]:
+    kinds = list(lowering.types(node.input_fields).values())
+    results = list(lowering.types(node.value).items())[-len(node.measures) :]
+
     def field(of: int | None) -> str | None:
         return None if of is None else f"c{of}"
 
-    return tuple(
-        WindowUse(
-            one.function, field(one.column), field(one.default), one.offset, one.ignores_nulls, made.name
-        )
-        for one, made in zip(node.measures, node.value[-len(node.measures) :], strict=True)
-    )
+    def use(one: WindowMeasure | Measure, name: str, result: pl.DataType) -> WindowUse | OfFrame:
+        if isinstance(one, WindowMeasure):
+            column, default = field(one.column), field(one.default)
+            return WindowUse(one.function, column, default, one.offset, one.ignores_nulls, name)
+        state = _state(lowering, one)
+        function = aggregate_function(one, kinds, name, result, records=True, state=state)
+        return OfFrame(function, tuple(f"c{of}" for of in (one.column, one.by) if of is not None))
+
+    return tuple(use(one, *made) for one, made in zip(node.measures, results, strict=True))

@@ -65,6 +65,8 @@ _OTHERS |= {
     "bitmap_or_agg",
     "hll_sketch_agg",
 }
+#: What stands behind a function.
+_AROUND = exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls
 #: Functions whose result is the same with DISTINCT.
 _SAME_DISTINCT = (tf.min, tf.max, tf.bool_and, tf.bool_or, tf.collect_set)
 #: Functions of distinct values, which are computed from the set of them.
@@ -78,8 +80,9 @@ def aggregates_in(node: exp.Expr) -> Iterator[exp.Expr]:
     if is_subquery(node):
         return
     if isinstance(node, exp.Window):
-        is_more = isinstance(node.this, exp.Filter | exp.IgnoreNulls | exp.RespectNulls)
-        function = node.this.this if is_more else node.this
+        function = node.this
+        while isinstance(function, _AROUND):
+            function = function.this
         order = node.args.get("order")
         for part in (*function.iter_expressions(), *(node.args.get("partition_by") or [])):
             yield from aggregates_in(part)
@@ -95,7 +98,7 @@ def aggregates_in(node: exp.Expr) -> Iterator[exp.Expr]:
 
 def is_aggregate(node: exp.Expr) -> bool:
     """Whether an expression is an aggregate, with what stands behind it."""
-    if isinstance(node, exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
+    if isinstance(node, _AROUND):
         return is_aggregate(node.this)
     if isinstance(node, exp.Anonymous):
         return node.name.lower() in {*_BY_NAME, *_OTHERS}
@@ -119,11 +122,11 @@ class Aggregates:
     scope: Scope
     context: Context
 
-    def function(self, node: exp.Expr) -> AggregateFunction:
-        """Return the library's function for one of SQL."""
-        condition = ""
+    def function(self, node: exp.Expr, condition: str = "") -> AggregateFunction:
+        """Return the library's function for one of SQL, of the rows for which a condition holds."""
         if isinstance(node, exp.Filter):
-            condition, node = self.scope.sql(node.expression.this), node.this
+            own, node = self.scope.sql(node.expression.this), node.this
+            condition = f"({condition}) AND ({own})" if condition else own
         if isinstance(node, exp.Count):
             return self._count(node, condition)
         if isinstance(node, exp.CountIf):

@@ -15,7 +15,7 @@ from tablestream import functions as tf
 from tablestream.connectors.sink import quoted
 from tablestream.functions import WindowFunction
 from tablestream.spark.columns import sql_type
-from tablestream.sql.aggregates import Aggregates
+from tablestream.sql.aggregates import Aggregates, is_aggregate
 from tablestream.sql.context import Context
 from tablestream.sql.from_ import ranking_bounds
 from tablestream.sql.order import first_rows, ordering
@@ -35,11 +35,8 @@ _RANKS: dict[type[exp.Expr], Callable[[], WindowFunction]] = {
     exp.CumeDist: tf.cume_dist,
 }
 _FIRST, _LAST = exp.FirstValue | exp.First | exp.AnyValue, exp.LastValue | exp.Last
-#: Whether all are true, or any: the least truth, or the greatest.
-_ENDS: dict[Any, type[exp.Expr]] = {exp.LogicalAnd: exp.Min, exp.LogicalOr: exp.Max}
-_ENDS |= {"every": exp.Min, "some": exp.Max, "any": exp.Max}
-#: The aggregates of frames.
-_AGGREGATES = exp.Sum | exp.Count | exp.CountIf | exp.Avg | exp.Min | exp.Max
+#: Functions of the numbers of rows, of which some forms are not known.
+_NUMBERED = exp.Ntile | exp.NthValue | exp.Lag | exp.Lead
 
 
 def ranked(
@@ -202,27 +199,15 @@ def _function(window: exp.Window, rows: Rows, scope: Scope, context: Context) ->
     if another is not None:
         return another
     aggregate = node.this if isinstance(node, exp.Filter) else node
-    name = aggregate.name.lower() if isinstance(aggregate, exp.Anonymous) else ""
-    end = _ENDS.get(type(aggregate)) or _ENDS.get(name)
-    truth = next(iter(aggregate.expressions), aggregate.this) if end is not None else None
-    if end is not None and truth is not None and not isinstance(truth, exp.Distinct):
-        kind = _kind(rows, scope.plain(truth))
-        if not isinstance(kind, T.BooleanType):
-            said = f"{_word(node)}(...) of type {kind.simpleString()} is not supported."
-            raise context.refuse(window, "OVER", said, "It takes booleans.")
-        made = end(this=truth)
-        whole = made if aggregate is node else exp.Filter(this=made, expression=node.expression)
-        return Aggregates(scope, context).function(whole)
-    if name == "mean" or (
-        isinstance(aggregate, _AGGREGATES) and not isinstance(aggregate.this, exp.Distinct)
-    ):
+    is_distinct = any(isinstance(one, exp.Distinct) for one in aggregate.iter_expressions())
+    if is_aggregate(node) and not is_distinct and not isinstance(node, _NUMBERED):
         return Aggregates(scope, context).function(node)
     raise context.refuse(
         window,
         "OVER",
         f"The window function {_word(node)} is not maintained in this form.",
         "Use one of row_number, rank, dense_rank, percent_rank, cume_dist, ntile, lag, lead, first_value, last_value,"
-        " nth_value, sum, count, avg, min, max, bool_and, bool_or, every, any, some.",
+        " nth_value, and aggregates without DISTINCT.",
     )
 
 

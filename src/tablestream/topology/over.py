@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tablestream.topology.measures import Measure
 from tablestream.topology.nodes import Expression, Fields, Named, OneParent
 
 
@@ -21,9 +23,9 @@ class WindowMeasure:
     ignores_nulls: bool = False
     """Whether rows in which the column is null are passed over."""
 
-    def text(self, inputs: tuple[Named, ...]) -> str:
-        """For people, and part of a plan's meaning."""
-        parts = [inputs[of].expression.text for of in (self.column, self.default) if of is not None]
+    def text(self, inputs: Sequence[str]) -> str:
+        """The function of named inputs, for people, and part of a plan's meaning."""
+        parts = [inputs[of] for of in (self.column, self.default) if of is not None]
         shift = [str(self.offset)] if self.function in {"lag", "lead", "nth_value", "ntile"} else []
         nulls = " ignore nulls" if self.ignores_nulls else ""
         return f"{self.function}({', '.join([*parts[:1], *shift, *parts[1:]])}){nulls}"
@@ -43,21 +45,18 @@ class Over(OneParent):
     """The names and types of `inputs`."""
     order: tuple[tuple[int, bool], ...]
     """The positions of the inputs that rows are ordered by, each with whether the greatest comes first."""
-    measures: tuple[WindowMeasure, ...]
-    """The functions, of the last columns of the value."""
+    measures: tuple[WindowMeasure | Measure, ...]
+    """The functions and the declared aggregates, of the last columns of the value."""
     by_rows: bool
     between: tuple[float | None, float | None] = (None, 0)
     """The frame; see `tablestream.operators.reduce.frames.Frame`."""
 
     @property
     def meaning(self) -> str:
-        groups = ", ".join(expression.text for expression in self.on)
-        order = ", ".join(
-            f"{self.inputs[of].expression.text} {'descending' if down else 'ascending'}"
-            for of, down in self.order
-        )
+        groups, inputs = ", ".join(one.text for one in self.on), [one.expression.text for one in self.inputs]
+        order = ", ".join(f"{inputs[of]} {'descending' if down else 'ascending'}" for of, down in self.order)
         made = zip(self.value[-len(self.measures) :], self.measures, strict=True)
-        shown = "; ".join(f"{one.name} {one.type} = {measure.text(self.inputs)}" for one, measure in made)
+        shown = "; ".join(f"{one.name} {one.type} = {measure.text(inputs)}" for one, measure in made)
         own = "; ".join(one.text for one in self.inputs[: len(self.value) - len(self.measures)])
         frame = " by rows" if self.by_rows else ""
         if self.between != (None, 0):

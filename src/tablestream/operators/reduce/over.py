@@ -41,6 +41,7 @@ from tablestream.operators.operator import (
     keyed_rows,
     pointing_trace,
 )
+from tablestream.operators.reduce.frame_aggregates import OfFrame
 from tablestream.operators.reduce.frames import Frame, Frames, Use
 from tablestream.operators.reduce.ranking import sorted_by
 from tablestream.operators.reduce.regroup import IS, Regroup
@@ -86,7 +87,7 @@ class Over(CanBeThin):
     order: tuple[tuple[str, bool], ...]
     """The fields that rows are ordered by, each with whether the greatest comes first. Nulls are less than all
     others."""
-    uses: tuple[Use, ...]
+    uses: tuple[Use | OfFrame, ...]
     """The functions."""
     frame: Frame
     """The rows that they see."""
