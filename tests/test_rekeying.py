@@ -201,7 +201,7 @@ def test_an_aggregate_of_spark_says_which_one_to_write(users: ts.Table) -> None:
     refused(lambda: groups.agg(x=given), ArgumentError, "Use ts.functions.sum('n') in place", **hint)
     rows: Any = F.count("*")
     refused(lambda: groups.agg(x=rows), ArgumentError, "Use ts.functions.count() in place", **hint)
-    other: Any = F.skewness("n")
+    other: Any = F.product("n")
     refused(lambda: groups.agg(x=other), ArgumentError, "Use one of tablestream.functions", **hint)
 
 

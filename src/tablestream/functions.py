@@ -10,8 +10,34 @@ from typing import Any, ClassVar
 
 from pyspark.sql import Column
 
-from tablestream.arguments.kinds import flag, whole
+from tablestream.arguments.kinds import flag
 from tablestream.errors import ArgumentError
+from tablestream.window_functions import (
+    WindowFunction,
+    cume_dist,
+    dense_rank,
+    first_value,
+    lag,
+    last_value,
+    lead,
+    named_column,
+    nth_value,
+    ntile,
+    percent_rank,
+    rank,
+    row_number,
+)
+
+__all__ = [
+    "AggregateFunction", "Aggregator", "WindowFunction", "any_value", "approx_count_distinct",
+    "approx_percentile", "avg", "bit_and", "bit_or", "bit_xor", "bool_and", "bool_or", "collect_list",
+    "collect_set", "corr", "count", "count_distinct", "count_if", "covar_pop", "covar_samp", "cume_dist",
+    "dense_rank", "first", "first_value", "kurtosis", "lag", "last", "last_value", "lead", "max", "max_by",
+    "median", "min", "min_by", "mode", "nth_value", "ntile", "percent_rank", "percentile", "rank", "regr_avgx",
+    "regr_avgy", "regr_count", "regr_intercept", "regr_r2", "regr_slope", "regr_sxx", "regr_sxy", "regr_syy",
+    "row_number", "skewness", "stddev", "stddev_pop", "stddev_samp", "string_agg", "sum", "var_pop", "var_samp",
+    "variance",
+]  # fmt: skip
 
 #: The aggregates that do not ignore nulls.
 _SEE_NULLS = ("first", "last")
@@ -73,7 +99,7 @@ class Aggregator(ABC):
         Several columns are one struct, as in ``of("struct(price, quantity)")``.
         """
         subtracts = type(self).subtract is not Aggregator.subtract
-        return AggregateFunction("own" if subtracts else "own, anew", _column(column), own=self)
+        return AggregateFunction("own" if subtracts else "own, anew", named_column(column), own=self)
 
     @property
     def text(self) -> str:
@@ -95,7 +121,7 @@ class AggregateFunction:
     parameter
         A percentage, a precision or a delimiter; None where there is none.
     by, descending
-        The column that orders the rows, if there is one, and whether the greatest comes first.
+        The column that orders the rows, or the second one of pairs, if any, and whether the greatest comes first.
     own
         The aggregate, if it is the user's own.
     condition
@@ -141,7 +167,7 @@ class AggregateFunction:
             raise ArgumentError(
                 f"{self.name}() has a filter already.", hint="Write both conditions as one, with AND."
             )
-        return replace(self, condition=_column(condition))
+        return replace(self, condition=named_column(condition))
 
     def __repr__(self) -> str:
         filtered = "" if self.condition is None else f" filter {self.condition!r}"
@@ -159,7 +185,7 @@ def count(column: str | Column | None = None) -> AggregateFunction:
     >>> count().name
     'count'
     """
-    return AggregateFunction("count", None if column is None else _column(column))
+    return AggregateFunction("count", None if column is None else named_column(column))
 
 
 def sum(column: str | Column) -> AggregateFunction:  # noqa: A001 - Spark's name
@@ -168,32 +194,32 @@ def sum(column: str | Column) -> AggregateFunction:  # noqa: A001 - Spark's name
     Sums are exact: removing a row subtracts exactly what it added, also for floats. A sum of integers beyond 64
     bits ends the query.
     """
-    return AggregateFunction("sum", _column(column))
+    return AggregateFunction("sum", named_column(column))
 
 
 def avg(column: str | Column) -> AggregateFunction:
     """Average the values that are not null; null if there are none. Result types as in Spark's ``avg``."""
-    return AggregateFunction("avg", _column(column))
+    return AggregateFunction("avg", named_column(column))
 
 
 def min(column: str | Column) -> AggregateFunction:  # noqa: A001 - Spark's name
     """The smallest value that is not null."""
-    return AggregateFunction("min", _column(column))
+    return AggregateFunction("min", named_column(column))
 
 
 def max(column: str | Column) -> AggregateFunction:  # noqa: A001 - Spark's name
     """The largest value that is not null."""
-    return AggregateFunction("max", _column(column))
+    return AggregateFunction("max", named_column(column))
 
 
 def first(column: str | Column) -> AggregateFunction:
     """The value of the row that arrived first, also if it is null. A changed row arrives anew."""
-    return AggregateFunction("first", _column(column))
+    return AggregateFunction("first", named_column(column))
 
 
 def last(column: str | Column) -> AggregateFunction:
     """The value of the row that arrived last, also if it is null."""
-    return AggregateFunction("last", _column(column))
+    return AggregateFunction("last", named_column(column))
 
 
 def collect_list(column: str | Column) -> AggregateFunction:
@@ -201,7 +227,7 @@ def collect_list(column: str | Column) -> AggregateFunction:
 
     Reads all rows of a group whenever it changes.
     """
-    return AggregateFunction("collect_list", _column(column))
+    return AggregateFunction("collect_list", named_column(column))
 
 
 def collect_set(column: str | Column) -> AggregateFunction:
@@ -209,12 +235,12 @@ def collect_set(column: str | Column) -> AggregateFunction:
 
     Reads all rows of a group whenever it changes.
     """
-    return AggregateFunction("collect_set", _column(column))
+    return AggregateFunction("collect_set", named_column(column))
 
 
 def count_distinct(column: str | Column) -> AggregateFunction:
     """Count the distinct values that are not null: ``bigint``."""
-    return AggregateFunction("count_distinct", _column(column))
+    return AggregateFunction("count_distinct", named_column(column))
 
 
 def stddev(column: str | Column) -> AggregateFunction:
@@ -227,12 +253,12 @@ def stddev(column: str | Column) -> AggregateFunction:
 
 def stddev_samp(column: str | Column) -> AggregateFunction:
     """See `stddev`."""
-    return AggregateFunction("stddev_samp", _column(column))
+    return AggregateFunction("stddev_samp", named_column(column))
 
 
 def stddev_pop(column: str | Column) -> AggregateFunction:
     """The standard deviation of a population: ``double``, null if there are no values."""
-    return AggregateFunction("stddev_pop", _column(column))
+    return AggregateFunction("stddev_pop", named_column(column))
 
 
 def variance(column: str | Column) -> AggregateFunction:
@@ -242,27 +268,27 @@ def variance(column: str | Column) -> AggregateFunction:
 
 def var_samp(column: str | Column) -> AggregateFunction:
     """See `variance`."""
-    return AggregateFunction("var_samp", _column(column))
+    return AggregateFunction("var_samp", named_column(column))
 
 
 def var_pop(column: str | Column) -> AggregateFunction:
     """The variance of a population: ``double``, null if there are no values."""
-    return AggregateFunction("var_pop", _column(column))
+    return AggregateFunction("var_pop", named_column(column))
 
 
 def bool_and(column: str | Column) -> AggregateFunction:
     """Whether all values that are not null are true; null if there are none."""
-    return AggregateFunction("bool_and", _column(column))
+    return AggregateFunction("bool_and", named_column(column))
 
 
 def bool_or(column: str | Column) -> AggregateFunction:
     """Whether any value is true; null if all are null."""
-    return AggregateFunction("bool_or", _column(column))
+    return AggregateFunction("bool_or", named_column(column))
 
 
 def min_by(column: str | Column, by: str | Column) -> AggregateFunction:
     """The value of the row with the least `by` that is not null; of several such rows the first that arrived."""
-    return AggregateFunction("min_by", _column(column), by=_column(by))
+    return AggregateFunction("min_by", named_column(column), by=named_column(by))
 
 
 def max_by(column: str | Column, by: str | Column) -> AggregateFunction:
@@ -273,12 +299,12 @@ def max_by(column: str | Column, by: str | Column) -> AggregateFunction:
     >>> max_by("price", by="at").by
     'at'
     """
-    return AggregateFunction("max_by", _column(column), by=_column(by))
+    return AggregateFunction("max_by", named_column(column), by=named_column(by))
 
 
 def mode(column: str | Column) -> AggregateFunction:
     """The value that most rows have, of several such values the least; null if there are no values."""
-    return AggregateFunction("mode", _column(column))
+    return AggregateFunction("mode", named_column(column))
 
 
 def median(column: str | Column) -> AggregateFunction:
@@ -301,7 +327,7 @@ def percentile(column: str | Column, percentage: float) -> AggregateFunction:
     ArgumentError
         `percentage` is no number, or out of range.
     """
-    return AggregateFunction("percentile", _column(column), _share(percentage))
+    return AggregateFunction("percentile", named_column(column), _share(percentage))
 
 
 def string_agg(
@@ -338,8 +364,8 @@ def string_agg(
             "descending=True orders nothing: texts without order_by= stand in the order in which their rows arrived.",
             hint="Name what orders them, as in order_by='at'.",
         )
-    by = None if order_by is None else _column(order_by)
-    return AggregateFunction("string_agg", _column(column), delimiter, by, bool(descending))
+    by = None if order_by is None else named_column(order_by)
+    return AggregateFunction("string_agg", named_column(column), delimiter, by, bool(descending))
 
 
 def approx_count_distinct(column: str | Column, rsd: float = 0.05) -> AggregateFunction:
@@ -358,7 +384,7 @@ def approx_count_distinct(column: str | Column, rsd: float = 0.05) -> AggregateF
         `rsd` is no number, or out of range.
     """
     between = _between(rsd, 0.001, 0.4, "rsd")
-    return AggregateFunction("approx_count_distinct", _column(column), between)
+    return AggregateFunction("approx_count_distinct", named_column(column), between)
 
 
 def approx_percentile(column: str | Column, percentage: float) -> AggregateFunction:
@@ -378,7 +404,106 @@ def approx_percentile(column: str | Column, percentage: float) -> AggregateFunct
     ArgumentError
         `percentage` is no number, or out of range.
     """
-    return AggregateFunction("approx_percentile", _column(column), _share(percentage))
+    return AggregateFunction("approx_percentile", named_column(column), _share(percentage))
+
+
+def any_value(column: str | Column) -> AggregateFunction:
+    """The value of some row, also if it is null: of the one that arrived first."""
+    return first(column)
+
+
+def count_if(condition: str | Column) -> AggregateFunction:
+    """Count the rows for which a condition holds: ``bigint``."""
+    return count().filter(condition)
+
+
+def skewness(column: str | Column) -> AggregateFunction:
+    """The skewness: ``double``, null if no values differ. Exact as `stddev` is."""
+    return AggregateFunction("skewness", named_column(column))
+
+
+def kurtosis(column: str | Column) -> AggregateFunction:
+    """The excess kurtosis: ``double``, null if no values differ. Exact as `stddev` is."""
+    return AggregateFunction("kurtosis", named_column(column))
+
+
+def bit_and(column: str | Column) -> AggregateFunction:
+    """The bits that all whole numbers of a column have; null if there are none."""
+    return AggregateFunction("bit_and", named_column(column))
+
+
+def bit_or(column: str | Column) -> AggregateFunction:
+    """The bits that any whole number of a column has; null if there are none."""
+    return AggregateFunction("bit_or", named_column(column))
+
+
+def bit_xor(column: str | Column) -> AggregateFunction:
+    """The bits that an odd number of a column's whole numbers have; null if there are none."""
+    return AggregateFunction("bit_xor", named_column(column))
+
+
+def covar_pop(y: str | Column, x: str | Column) -> AggregateFunction:
+    """The covariance of all pairs without null: ``double``, null if there are none. Exact as `stddev` is."""
+    return _of_pairs("covar_pop", y, x)
+
+
+def covar_samp(y: str | Column, x: str | Column) -> AggregateFunction:
+    """The covariance of a sample: null for fewer than two pairs. See `covar_pop`."""
+    return _of_pairs("covar_samp", y, x)
+
+
+def corr(y: str | Column, x: str | Column) -> AggregateFunction:
+    """The correlation: null for fewer than two pairs, and if all `y` or all `x` are equal. See `covar_pop`."""
+    return _of_pairs("corr", y, x)
+
+
+def regr_count(y: str | Column, x: str | Column) -> AggregateFunction:
+    """Count the pairs without null: ``bigint``."""
+    return _of_pairs("regr_count", y, x)
+
+
+def regr_avgx(y: str | Column, x: str | Column) -> AggregateFunction:
+    """The average `x` of the pairs without null. See `avg`."""
+    return _of_pairs("regr_avgx", y, x)
+
+
+def regr_avgy(y: str | Column, x: str | Column) -> AggregateFunction:
+    """The average `y` of the pairs without null. See `avg`."""
+    return _of_pairs("regr_avgy", y, x)
+
+
+def regr_sxx(y: str | Column, x: str | Column) -> AggregateFunction:
+    """The sum of the squares of the deviations of `x` from its mean. See `covar_pop`."""
+    return _of_pairs("regr_sxx", y, x)
+
+
+def regr_syy(y: str | Column, x: str | Column) -> AggregateFunction:
+    """The sum of the squares of the deviations of `y` from its mean. See `covar_pop`."""
+    return _of_pairs("regr_syy", y, x)
+
+
+def regr_sxy(y: str | Column, x: str | Column) -> AggregateFunction:
+    """The sum of the products of the deviations of `y` and `x` from their means. See `covar_pop`."""
+    return _of_pairs("regr_sxy", y, x)
+
+
+def regr_slope(y: str | Column, x: str | Column) -> AggregateFunction:
+    """The slope of the regression line of `y` on `x`: null if all `x` are equal. See `covar_pop`."""
+    return _of_pairs("regr_slope", y, x)
+
+
+def regr_intercept(y: str | Column, x: str | Column) -> AggregateFunction:
+    """The value of the regression line of `y` on `x` at 0: null if all `x` are equal. See `covar_pop`."""
+    return _of_pairs("regr_intercept", y, x)
+
+
+def regr_r2(y: str | Column, x: str | Column) -> AggregateFunction:
+    """The square of the correlation: null if all `x` are equal, 1 if only all `y` are. See `covar_pop`."""
+    return _of_pairs("regr_r2", y, x)
+
+
+def _of_pairs(name: str, y: str | Column, x: str | Column) -> AggregateFunction:
+    return AggregateFunction(name, named_column(y), by=named_column(x))
 
 
 def _share(percentage: float) -> float:
@@ -396,204 +521,3 @@ def _between(given: Any, least: float, most: float, argument: str, more: str = "
             hint=f"Give a number from {least} to {most}.{more}",
         )
     return float(given)
-
-
-def _column(given: str | Column) -> str | Column:
-    if isinstance(given, str | Column):
-        return given
-    raise ArgumentError(f"{given!r} is not a column.", hint="Give a name, an SQL expression or a Column.")
-
-
-@dataclass(frozen=True)
-class WindowFunction:
-    """A function of a row and the others of its partition, for `GroupedTable.over`.
-
-    Attributes
-    ----------
-    name
-        The name of Spark's function.
-    column
-        What it is of: a Column or a string. None: rows.
-    offset, default
-        How many rows before or after, and the value where there is none; a Column, or None: null. Of ``nth_value``
-        the number of the row, of ``ntile`` the number of parts.
-    ignore_nulls
-        Whether rows in which the column is null are passed over.
-    """
-
-    name: str
-    column: Column | str | None = None
-    offset: int = 1
-    default: Column | str | None = None
-    ignore_nulls: bool = False
-
-
-def row_number() -> WindowFunction:
-    """Number the rows of a partition, from 1; peers in the order of their keys: ``int``.
-
-    Examples
-    --------
-    >>> row_number().name
-    'row_number'
-    """
-    return WindowFunction("row_number")
-
-
-def rank() -> WindowFunction:
-    """One more than the rows before the row and its peers: ``int``.
-
-    Examples
-    --------
-    >>> rank().name
-    'rank'
-    """
-    return WindowFunction("rank")
-
-
-def dense_rank() -> WindowFunction:
-    """One more than the distinct values of the order before the row: ``int``.
-
-    Examples
-    --------
-    >>> dense_rank().name
-    'dense_rank'
-    """
-    return WindowFunction("dense_rank")
-
-
-def percent_rank() -> WindowFunction:
-    """The share of the other rows of the partition that are before the row and its peers: ``double``.
-
-    Examples
-    --------
-    >>> percent_rank().name
-    'percent_rank'
-    """
-    return WindowFunction("percent_rank")
-
-
-def cume_dist() -> WindowFunction:
-    """The share of the rows of the partition up to the row's last peer: ``double``.
-
-    Examples
-    --------
-    >>> cume_dist().name
-    'cume_dist'
-    """
-    return WindowFunction("cume_dist")
-
-
-def ntile(n: int) -> WindowFunction:
-    """The number of the row's part, of `n` parts of a partition; the first ones may have a row more: ``int``.
-
-    Raises
-    ------
-    ArgumentError
-        `n` is no whole number, or less than 1.
-
-    Examples
-    --------
-    >>> ntile(4).offset
-    4
-    """
-    return WindowFunction("ntile", offset=_checked_offset("ntile", "n", n, least=1))
-
-
-def lag(
-    column: str | Column, offset: int = 1, default: str | Column | None = None, *, ignore_nulls: bool = False
-) -> WindowFunction:
-    """The value of a column in the row so many rows before.
-
-    Parameters
-    ----------
-    column
-        A Column or a string.
-    offset
-        How many rows before.
-    default
-        The value where there is no such row, over this row; a string is a column or SQL. Default: null.
-    ignore_nulls
-        Whether rows in which the column is null are passed over.
-
-    Raises
-    ------
-    ArgumentError
-        The offset is no whole number, or negative.
-
-    Examples
-    --------
-    >>> lag("price", 2, "0").offset
-    2
-    """
-    return _of_another("lag", column, offset, default, ignore_nulls)
-
-
-def lead(
-    column: str | Column, offset: int = 1, default: str | Column | None = None, *, ignore_nulls: bool = False
-) -> WindowFunction:
-    """The value of a column in the row so many rows after; see `lag`.
-
-    Examples
-    --------
-    >>> lead("price").name
-    'lead'
-    """
-    return _of_another("lead", column, offset, default, ignore_nulls)
-
-
-def first_value(column: str | Column, *, ignore_nulls: bool = False) -> WindowFunction:
-    """The value of a column in the first row of the frame; it may be null unless nulls are passed over.
-
-    Examples
-    --------
-    >>> first_value("price").column
-    'price'
-    """
-    return _of_another("first_value", column, 1, None, ignore_nulls)
-
-
-def last_value(column: str | Column, *, ignore_nulls: bool = False) -> WindowFunction:
-    """The value of a column in the last row of the frame; see `first_value`.
-
-    Examples
-    --------
-    >>> last_value("price").column
-    'price'
-    """
-    return _of_another("last_value", column, 1, None, ignore_nulls)
-
-
-def nth_value(column: str | Column, n: int, *, ignore_nulls: bool = False) -> WindowFunction:
-    """The value of a column in the `n`-th row of the frame, from 1; null if it has fewer. See `first_value`.
-
-    Raises
-    ------
-    ArgumentError
-        `n` is no whole number, or less than 1.
-
-    Examples
-    --------
-    >>> nth_value("price", 2).offset
-    2
-    """
-    _checked_offset("nth_value", "n", n, least=1)
-    return _of_another("nth_value", column, n, None, ignore_nulls)
-
-
-def _of_another(
-    name: str, column: str | Column, offset: Any, default: str | Column | None, ignore_nulls: Any
-) -> WindowFunction:
-    """A function that is a column of another row."""
-    number, skips = _checked_offset(name, "offset", offset), flag(ignore_nulls, "ignore_nulls")
-    return WindowFunction(name, _column(column), number, default, skips)
-
-
-def _checked_offset(function: str, argument: str, given: Any, least: int = 0) -> int:
-    """Return a number of rows; refuse what is none."""
-    number = whole(given)
-    if number is None or number < least:
-        raise ArgumentError(
-            f"{function}({argument}={given!r}) is not a number of rows.",
-            hint="Give a whole number, such as 1.",
-        )
-    return number

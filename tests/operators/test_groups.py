@@ -22,12 +22,14 @@ from tablestream.operators.cells import cells, column
 from tablestream.operators.operator import NUMBER, PARENT, Context, Operator
 from tablestream.operators.reduce import exact_floats
 from tablestream.operators.reduce.aggregate import Aggregate, AnyFunction
+from tablestream.operators.reduce.bits import Bits
 from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.counted import CountDistinct
 from tablestream.operators.reduce.fold import Fold, UserFunctions
+from tablestream.operators.reduce.pairs import OfPairs
 from tablestream.operators.reduce.ranked_counts import Mode, Percentile
 from tablestream.operators.reduce.regroup import Regroup
-from tablestream.operators.reduce.spread import AllOrAny, Variance
+from tablestream.operators.reduce.spread import AllOrAny, Kurtosis, Variance
 from tablestream.operators.reduce.top import Top
 from tablestream.operators.reduce.totals import Count, Sum
 from tablestream.state.cache import NoCache
@@ -689,6 +691,22 @@ def test_the_last_aggregates_are_those_of_duckdb(seed: int) -> None:
         "quantile_cont(n, 0.9)": Percentile("c0", pl.Int64(), 0.9),
         "var_samp(n)": Variance("c0", pl.Int64(), population=False, root=False),
         "stddev_pop(n)": Variance("c0", pl.Int64(), population=True, root=True),
+        "kurtosis_pop(n)": Kurtosis("c0", pl.Int64()),
+        "bit_and(n)": Bits("bit_and", "c0", pl.Int64()),
+        "bit_or(n)": Bits("bit_or", "c0", pl.Int64()),
+        "bit_xor(n)": Bits("bit_xor", "c0", pl.Int64()),
+        **{
+            f"{name}(n, n * 100 + id)": OfPairs(name, "c0", pl.Int64(), "c3", pl.Int64())
+            for name in (
+                "covar_pop",
+                "covar_samp",
+                "corr",
+                "regr_sxy",
+                "regr_slope",
+                "regr_intercept",
+                "regr_r2",
+            )
+        },
         "bool_and(yes)": AllOrAny("c1", every=True),
         "bool_or(yes)": AllOrAny("c1", every=False),
         "arg_max_null(t, n * 100 + id) FILTER (n IS NOT NULL)": Collected(

@@ -12,6 +12,7 @@ import tablestream as ts
 from tablestream.topology.graph import ancestors
 from tablestream.topology.keep import Keep
 from tablestream.topology.many_to_many import ManyToMany
+from tablestream.topology.measures import Measure
 from tablestream.topology.nodes import (
     Aggregate,
     Filter,
@@ -121,7 +122,8 @@ def _over(node: Over, parent: Any, name: str) -> Any:
     """Declare the window functions of `tests.plans.tables.over`, ordered by the first letter."""
     inputs = ["v", "substring(v, 1, 1)", "length(v)"]
 
-    def function(measure: WindowMeasure) -> Any:
+    def function(measure: WindowMeasure | Measure) -> Any:
+        assert isinstance(measure, WindowMeasure)
         of = [inputs[one] for one in (measure.column, measure.default) if one is not None]
         if measure.function in {"lag", "lead"}:
             return getattr(ts.functions, measure.function)(of[0], measure.offset, *of[1:])

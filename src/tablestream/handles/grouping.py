@@ -131,7 +131,9 @@ class Grouped(OtherNames, Generic[Made]):
         made = [column.alias(one) for one, column in of.items()]
         inputs = carried(self._rows, made, at) if made else []
         takes = {one: (AGGREGATES[function.name].takes, function.name) for one, function in columns.items()}
-        takes |= {by[one]: (Takes.ORDERED, columns[one].name) for one in by}
+        for one, name in by.items():
+            declared = AGGREGATES[columns[one].name]
+            takes[name] = declared.takes if declared.of_pairs else Takes.ORDERED, columns[one].name
         for given in inputs:
             _check_input(*takes[given.name], given, at)
         value = tuple(
@@ -163,6 +165,10 @@ class Grouped(OtherNames, Generic[Made]):
         for one, condition in filters.items():
             if condition is not None:  # a null does not count; where rows are counted, they are ones
                 made[one] = F.when(as_column(condition, names), made.get(one, F.lit(1)))
+        for one, name in by.items():
+            if AGGREGATES[columns[one].name].of_pairs:
+                y, x = made[one], made[name]
+                made[one], made[name] = F.when(x.isNotNull(), y), F.when(y.isNotNull(), x)
         return {one: made[one] for one in given if one in made}
 
     def _check_approximate(self, name: str, function: AggregateFunction, at: Place) -> None:

@@ -37,38 +37,45 @@ _OF_ONE: dict[type[exp.Expr], Callable[[str], AggregateFunction]] = {
     exp.LogicalOr: tf.bool_or,
     exp.Median: tf.median,
     exp.Mode: tf.mode,
+    exp.ApproxDistinct: tf.count_distinct,  # no estimate is nearer
+    exp.BitwiseAndAgg: tf.bit_and,
+    exp.BitwiseOrAgg: tf.bit_or,
+    exp.BitwiseXorAgg: tf.bit_xor,
 }
-#: Functions that the parser does not know, by their names.
+#: Functions that some versions of the parser do not know, by their names.
 _BY_NAME: dict[str, Callable[[str], AggregateFunction]] = {
     "mean": tf.avg,
     "std": tf.stddev,
     "every": tf.bool_and,
     "some": tf.bool_or,
     "any": tf.bool_or,
+    "skewness": tf.skewness,
+    "kurtosis": tf.kurtosis,
+}
+#: Functions of two columns, by the parser's names.
+_OF_TWO: dict[str, Callable[[str, str], AggregateFunction]] = {
+    "arg_max": tf.max_by,
+    "arg_min": tf.min_by,
+    "covar_pop": tf.covar_pop,
+    "covar_samp": tf.covar_samp,
+    "corr": tf.corr,
+    "regr_count": tf.regr_count,
+    "regr_avgx": tf.regr_avgx,
+    "regr_avgy": tf.regr_avgy,
+    "regr_slope": tf.regr_slope,
+    "regr_intercept": tf.regr_intercept,
+    "regr_r2": tf.regr_r2,
+    "regr_sxx": tf.regr_sxx,
+    "regr_sxy": tf.regr_sxy,
+    "regr_syy": tf.regr_syy,
 }
 #: Further aggregates of Spark that the parser does not know.
-_OTHERS = {
-    "regr_avgx",
-    "regr_avgy",
-    "regr_count",
-    "regr_slope",
-    "regr_intercept",
-    "bitmap_construct_agg",
-    "try_sum",
-}
-_OTHERS |= {
-    "try_avg",
-    "histogram_numeric",
-    "count_min_sketch",
-    "product",
-    "kurtosis",
-    "bitmap_or_agg",
-    "hll_sketch_agg",
-}
+_OTHERS = {"bitmap_construct_agg", "try_sum", "try_avg", "histogram_numeric", "count_min_sketch", "product"}
+_OTHERS |= {"bitmap_or_agg", "hll_sketch_agg"}
 #: What stands behind a function.
 _AROUND = exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls
 #: Functions whose result is the same with DISTINCT.
-_SAME_DISTINCT = (tf.min, tf.max, tf.bool_and, tf.bool_or, tf.collect_set)
+_SAME_DISTINCT = (tf.min, tf.max, tf.bool_and, tf.bool_or, tf.collect_set, tf.bit_and, tf.bit_or)
 #: Functions of distinct values, which are computed from the set of them.
 _OF_SETS: dict[type[exp.Expr], Callable[[str], AggregateFunction]] = {exp.Sum: tf.sum, exp.Avg: tf.avg}
 #: Functions that take no notice of null.
@@ -101,7 +108,7 @@ def is_aggregate(node: exp.Expr) -> bool:
     if isinstance(node, _AROUND):
         return is_aggregate(node.this)
     if isinstance(node, exp.Anonymous):
-        return node.name.lower() in {*_BY_NAME, *_OTHERS}
+        return node.name.lower() in {*_BY_NAME, *_OF_TWO, *_OTHERS}
     return isinstance(node, exp.AggFunc) and not isinstance(
         node, exp.RowNumber | exp.Grouping | exp.GroupingId
     )
@@ -131,11 +138,8 @@ class Aggregates:
             return self._count(node, condition)
         if isinstance(node, exp.CountIf):
             return tf.count(self._where(f"CASE WHEN {self.scope.sql(node.this)} THEN 1 END", condition))
-        if isinstance(node, exp.ArgMax | exp.ArgMin):
-            value, by = self.scope.plain(node.this), self.scope.plain(node.expression)
-            return (tf.max_by if isinstance(node, exp.ArgMax) else tf.min_by)(
-                value, self._where(by, condition)
-            )
+        if _name(node) in _OF_TWO:
+            return self._of_two(node, condition)
         within = node.this if isinstance(node, exp.WithinGroup) else node
         if isinstance(within, exp.PercentileCont) or type(within) is exp.Quantile:  # not an approximate one
             return self._percentile(node, within, condition)
@@ -169,10 +173,18 @@ class Aggregates:
             value, part = order.this, "this"
         return tf.percentile(self._where(self.scope.plain(value), condition), self._number(within, part))
 
+    def _of_two(self, node: exp.Expr, condition: str) -> AggregateFunction:
+        given = (
+            node.expressions if isinstance(node, exp.Anonymous) else [node.this, node.args.get("expression")]
+        )
+        if len(given) != 2 or any(one is None or isinstance(one, exp.Distinct) for one in given):
+            raise self._unknown(node)
+        value, other = map(self.scope.plain, given)
+        return _OF_TWO[_name(node)](value, self._where(other, condition))
+
     def _of_one(self, node: exp.Expr, condition: str) -> AggregateFunction:
-        name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
-        made = _BY_NAME.get(name) or _OF_ONE.get(type(node))
-        argument = next(iter(node.expressions), None) if name else node.this
+        made = _BY_NAME.get(_name(node)) or _OF_ONE.get(type(node))
+        argument = next(iter(node.expressions), None) if isinstance(node, exp.Anonymous) else node.this
         if (
             made is None
             or argument is None
@@ -244,9 +256,15 @@ class Aggregates:
             node,
             "SELECT",
             f"The aggregate {word.lower()} is not maintained in this form.",
-            "Use one of count, sum, avg, min, max, first, last, collect_list, collect_set, stddev, variance, median,"
-            " percentile, mode, bool_and, bool_or, min_by, max_by, string_agg.",
+            "Use one of tablestream.functions, which have the names of Spark's.",
         )
+
+
+def _name(node: exp.Expr) -> str:
+    """The name of a function; empty: it is none."""
+    if isinstance(node, exp.Anonymous):
+        return node.name.lower()
+    return node.sql_name().lower() if isinstance(node, exp.AggFunc) else ""
 
 
 def _arguments(node: exp.Expr, text: str) -> int | None:

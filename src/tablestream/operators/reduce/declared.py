@@ -7,7 +7,7 @@ is a class, an entry here, and a function in `tablestream.functions`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -15,11 +15,13 @@ import polars as pl
 
 from tablestream.operators.reduce.accumulated import Accumulated
 from tablestream.operators.reduce.aggregate import AnyFunction
+from tablestream.operators.reduce.bits import Bits
 from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.counted import CountDistinct
 from tablestream.operators.reduce.own import Anew, Subtracting
+from tablestream.operators.reduce.pairs import Deviations, OfPairs
 from tablestream.operators.reduce.ranked_counts import Mode, Percentile
-from tablestream.operators.reduce.spread import AllOrAny, Variance
+from tablestream.operators.reduce.spread import AllOrAny, Kurtosis, Skewness, Variance
 from tablestream.operators.reduce.totals import Count, Sum
 
 
@@ -71,6 +73,8 @@ class Declared:
     """What computes it, of a table, and of a stream; None: it is not there for tables."""
     sees_order: bool = False
     """Whether a row that is written again, as it is, can change the result."""
+    of_pairs: bool = False
+    """Whether it is of the rows in which two columns are not null, which both are of the types that it takes."""
 
 
 def _always(make: _Make, takes: Takes) -> Declared:
@@ -86,6 +90,24 @@ def _of_rows(kind: Kind, takes: Takes, *, sees_order: bool = True) -> Declared:
 
 def _variance(*, population: bool, root: bool) -> Declared:
     return _always(lambda use: Variance(use.column, use.of, population, root), Takes.NUMBERS)
+
+
+def _of_pairs(make: _Make) -> Declared:
+    return replace(_always(make, Takes.NUMBERS), of_pairs=True)
+
+
+def _pairs(name: str) -> Declared:
+    return _of_pairs(lambda use: OfPairs(name, use.column, use.of, *_of_x(use)))
+
+
+def _of_x(use: Use) -> tuple[str, pl.DataType]:
+    """The second column of pairs, and its dtype."""
+    assert use.by is not None and use.of_by is not None  # noqa: S101, PT018 - pairs have one
+    return use.by, use.of_by
+
+
+def _bits(name: str) -> Declared:
+    return _always(lambda use: Bits(name, use.column, use.of), Takes.NUMBERS)
 
 
 def _estimate(name: str, takes: Takes) -> Declared:
@@ -110,6 +132,16 @@ AGGREGATES: dict[str, Declared] = {
     "var_pop": _variance(population=True, root=False),
     "stddev_samp": _variance(population=False, root=True),
     "stddev_pop": _variance(population=True, root=True),
+    "skewness": _always(lambda use: Skewness(use.column, use.of), Takes.NUMBERS),
+    "kurtosis": _always(lambda use: Kurtosis(use.column, use.of), Takes.NUMBERS),
+    **{name: _pairs(name) for name in ("covar_pop", "covar_samp", "corr", "regr_sxy")},
+    **{name: _pairs(name) for name in ("regr_slope", "regr_intercept", "regr_r2")},
+    "regr_count": _of_pairs(lambda use: Count(use.column)),
+    "regr_avgy": _of_pairs(lambda use: Sum(use.column, use.of, use.result, average=True, name=use.name)),
+    "regr_avgx": _of_pairs(lambda use: Sum(*_of_x(use), use.result, average=True, name=use.name)),
+    "regr_syy": _of_pairs(lambda use: Deviations(use.column, use.of)),
+    "regr_sxx": _of_pairs(lambda use: Deviations(*_of_x(use))),
+    **{name: _bits(name) for name in ("bit_and", "bit_or", "bit_xor")},
     "bool_and": _always(lambda use: AllOrAny(use.column, every=True), Takes.BOOLEANS),
     "bool_or": _always(lambda use: AllOrAny(use.column, every=False), Takes.BOOLEANS),
     "min": _of_rows(Kind.MIN, Takes.ORDERED, sees_order=False),

@@ -1,0 +1,87 @@
+"""What the bits of whole numbers have in common: ``bit_and``, ``bit_or`` and ``bit_xor``.
+
+Remembered of a group: how many values are not null, and how many of them have each bit.
+
+===========  ================================
+function     a bit of the result is set if
+===========  ================================
+``bit_and``  all values have it
+``bit_or``   one value has it
+``bit_xor``  an odd number of values have it
+===========  ================================
+
+Null without values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from tablestream.operators.events import ints
+from tablestream.operators.reduce.groups import GroupEvents
+from tablestream.operators.reduce.totals import Function, Totals, present
+from tablestream.state.positions import Bools, Ints
+
+_BITS = np.arange(64, dtype=np.uint64)
+
+
+@dataclass(frozen=True)
+class Bits(Function):
+    """The common bits of a column of whole numbers."""
+
+    name: str
+    """Which function."""
+    column: str
+    of: pl.DataType
+    """The column, and its dtype."""
+
+    @property
+    def result(self) -> pl.DataType:
+        return self.of
+
+    @property
+    def state(self) -> dict[str, pl.DataType]:
+        return {"count": pl.Int64(), "set": pl.List(pl.Int64())}
+
+    def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
+        counts = events.running(present(events, self.column), ints(base[0].fill_null(0)))
+        moves = _bits(events.new(self.column)) - _bits(events.old(self.column))
+        known = _known(base[1])
+        running = [events.running(*pair) for pair in zip(moves.T, known.T, strict=True)]
+        having, last = np.column_stack(running), events.last
+        state = [
+            pl.Series(counts[last], dtype=pl.Int64),
+            pl.Series(having[last].tolist(), dtype=pl.List(pl.Int64)),
+        ]
+        return Totals(self._results(counts[shown], having[shown]), state)
+
+    def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:  # noqa: ARG002
+        return self._results(ints(base[0]), _known(base[1]))
+
+    def _results(self, counts: Ints, having: Ints) -> pl.Series:
+        are_set = self._are_set(having, counts[:, np.newaxis])
+        words = np.bitwise_or.reduce(are_set.astype(np.uint64) << _BITS, axis=1, initial=np.uint64(0))
+        found = pl.Series(words.view(np.int64)).set(pl.Series(counts <= 0), None)
+        return found.cast(self.of)
+
+    def _are_set(self, having: Ints, counts: Ints) -> Bools:
+        if self.name == "bit_and":
+            return np.asarray(having == counts)
+        return np.asarray(having > 0 if self.name == "bit_or" else having % 2 == 1)
+
+
+def _bits(values: pl.Series) -> Ints:
+    """Whether each value has each bit, a column per bit; those of null are 0."""
+    words = ints(values.cast(pl.Int64).fill_null(0)).view(np.uint64)
+    return np.asarray((words[:, np.newaxis] >> _BITS & np.uint64(1)).astype(np.int64))
+
+
+def _known(base: pl.Series) -> Ints:
+    """How many values of each group are remembered to have each bit."""
+    return np.array([[0] * 64 if one is None else one for one in base.to_list()], dtype=np.int64).reshape(
+        -1, 64
+    )
