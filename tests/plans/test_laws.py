@@ -244,6 +244,7 @@ ALLOWED = (
     "tablestream.errors",
     "tablestream.operators",
     "tablestream.state.changes",
+    "tablestream.state.forgotten",  # in memory alone
     "tablestream.state.positions",
     "tablestream.state.trace",
 )

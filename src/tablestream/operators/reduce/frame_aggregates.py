@@ -16,12 +16,9 @@ from tablestream.operators.operator import PARENT, Context
 from tablestream.operators.reduce.aggregate import Aggregate, AnyFunction
 from tablestream.operators.reduce.frames import Frames
 from tablestream.operators.reduce.regroup import IS, OLD, WAS
-from tablestream.state.cache import NoCache
 from tablestream.state.changes import FOREIGN_HASH, SEQ, STEP, TS
+from tablestream.state.forgotten import forgotten_traces
 from tablestream.state.positions import Ints, gather
-from tablestream.state.shard import ShardState
-from tablestream.state.store import MemoryStore
-from tablestream.state.trace import numbered_traces
 
 #: About so many rows of frames are in memory.
 FRAME_ROWS = 1_000_000
@@ -55,7 +52,6 @@ class OfFrame:
         """The aggregates of groups after each turn, of rows in the order of groups and turns; -1 is no row."""
         value = pl.Struct({one: frames.values.struct.schema[one] for one in self.columns})
         operator = Aggregate(pl.Schema(), _GROUP, value, (self.function,), keep_empty=True)
-        state = ShardState(MemoryStore(), NoCache(), numbered_traces(operator.traces), "")
         taken, is_row = pl.Series(frames.row[rows]), pl.lit(pl.Series(rows >= 0))
         fields = pl.DataFrame([frames.values.struct.field(one)[taken] for one in self.columns])
         group, number = pl.Series(groups), pl.int_range(1, len(rows) + 1, dtype=pl.Int64, eager=True)
@@ -67,7 +63,8 @@ class OfFrame:
             pl.lit(None, value).alias(OLD),
             pl.when(is_row).then(pl.lit(fields.to_struct())).alias("v"),
         )
-        told = [one.rows for one in operator.run([messages], Context(state.trace, Counter()))]
+        context = Context(forgotten_traces(operator.traces), Counter())
+        told = [one.rows for one in operator.run([messages], context)]
         return pl.concat(told).sort(PARENT)["v0"].struct.field("c0")
 
 
