@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime
 
 from pyspark.sql import types as T
 
-from tablestream.spark.state_rows import fitting, hashable, with_zone
+from tablestream.spark.why import fitting, hashable, with_zone
 
 NESTED = T.StructType(
     [

@@ -127,9 +127,14 @@ def _wrong_value(field: T.StructField) -> ArgumentError:
     )
 
 
+def one_row(spark: SparkSession, values: Mapping[str, Column]) -> DataFrame:
+    """Return a row of literals, which takes no job."""
+    return spark.sql("VALUES (1)").select(*(value.alias(name) for name, value in values.items()))
+
+
 def _evaluated(spark: SparkSession, condition: Column) -> bool:
-    """Evaluate a condition on literals, which takes no job."""
-    ((found,),) = spark.sql("VALUES (1)").select(condition).collect()
+    """Evaluate a condition on literals."""
+    ((found,),) = one_row(spark, {"found": condition}).collect()
     return bool(found)
 
 
@@ -157,10 +162,9 @@ class KeyRows:
     def of_values(cls, state: StoredState, table: StoredTable, values: Sequence[Column]) -> KeyRows:
         """Find out the hash of a key, of which at least the values that are hashed are given."""
         names = [f"__k{number}" for number in range(len(table.hashed_key))]
-        one_row = state.spark.sql("VALUES (1)")
-        row = one_row.select(*(value.alias(name) for value, name in zip(values, names, strict=False)))
+        row = one_row(state.spark, dict(zip(names, values, strict=False)) or {"none": F.lit(1)})
         parts = [typed(name, spark_type(one)) for name, one in zip(names, table.hashed_key, strict=True)]
-        hashed = (row if parts else one_row).selectExpr(key_of(parts, names, KEY_HASH)[KEY_HASH]).first()
+        hashed = row.selectExpr(key_of(parts, names, KEY_HASH)[KEY_HASH]).first()
         return cls(state, table, values, int(hashed[0]) if hashed else 0)
 
     @cached_property

@@ -78,12 +78,16 @@ def shown(spark: SparkSession, table: StoredTable) -> list[Column]:
             hint="Rename it where the table is created.",
             where=user_line(),
         )
-    key = [
-        opened(0, name).cast(spark_type(one)).alias(one.name)
-        for name, one in zip(key_columns(len(table.key)), table.key, strict=True)
-    ]
-    value = [opened(0, "v", f"c{number}").alias(one.name) for number, one in enumerate(table.value)]
-    return [*key, *value, *(F.timestamp_micros(opened(0, time)).alias(name) for name, time in added.items())]
+    named = zip(stored_columns(table), (*table.key, *table.value), strict=True)
+    times = (F.timestamp_micros(opened(0, time)).alias(name) for name, time in added.items())
+    return [*(column.alias(one.name) for column, one in named), *times]
+
+
+def stored_columns(table: StoredTable) -> list[Column]:
+    """The columns of the key, in its own types, and of the value."""
+    key = zip(key_columns(len(table.key)), table.key, strict=True)
+    value = (opened(0, "v", f"c{number}") for number in range(len(table.value)))
+    return [*(opened(0, name).cast(spark_type(one)) for name, one in key), *value]
 
 
 def chosen(stored: StoredTables, name: str) -> StoredTable:
