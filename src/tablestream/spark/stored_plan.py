@@ -28,11 +28,11 @@ _UTC = frozenset(
 
 def check_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> bool:
     """Refuse another plan, place or session than those that made the checkpoint; False if it has none stored."""
-    stored = documents(spark, f"{checkpoint}/{PLAN_TEXT}", "part-*")
-    if not stored:
+    stored = stored_text(spark, checkpoint)
+    if stored is None:
         return False
     check_place(spark, checkpoint)
-    plan.check_same(stored[0]["value"])
+    plan.check_same(stored)
     if plan.rounds:
         check_settings(spark, checkpoint)
     return True

@@ -14,16 +14,16 @@ from pyspark.sql import functions as F
 
 from tablestream.base.calling import user_line
 from tablestream.connectors.sink import checked_path
-from tablestream.connectors.small_texts import documents
 from tablestream.connectors.spark_place import seen_by_spark
 from tablestream.errors import StateError
 from tablestream.planner.catalogue import StoredTables, decode
 from tablestream.spark import blobs
 from tablestream.spark.births import stored_births
 from tablestream.spark.generations import current
+from tablestream.spark.moments import id_of_query
 from tablestream.spark.relocation import check_place
 from tablestream.spark.store import PLAN, TABLES, variables
-from tablestream.spark.stored_plan import PLAN_TEXT
+from tablestream.spark.stored_plan import stored_text
 from tablestream.state.births import Births, shard_gone
 from tablestream.state.sealed import unseal
 from tablestream.state.shard import manifest_missing
@@ -38,14 +38,14 @@ PLACE = {"trace": "int", "run": "bigint", "chunk": "int"}
 
 def query_of(spark: SparkSession, checkpoint: str) -> str:
     """Return the id of the query whose checkpoint it is; raise `StateError` if it is none."""
-    metadata = documents(spark, checkpoint, "metadata")
-    if not metadata:
+    query_id = id_of_query(spark, checkpoint)
+    if query_id is None:
         raise StateError(
             f"{seen_by_spark(spark, checkpoint)} is not the checkpoint of a query.",
             hint="Give the directory that the query was started with, as checkpoint= of ts.start.",
             where=user_line(),
         )
-    return str(metadata[0]["id"])
+    return query_id
 
 
 @dataclass(frozen=True)
@@ -123,12 +123,10 @@ class StoredState:
 
     def tables(self) -> StoredTables:
         """Return the list of tables in the state, which every shard of every round has; raise if there is no shard."""
-        trace, run, chunk = TABLES
         for work in sorted(self.operators):
-            here = (F.col("trace") == trace) & (F.col("run") == run) & (F.col("chunk") == chunk)
-            row = self.chunks(work).where(here).select("data").first()
-            if row is not None:
-                return decode(unseal(bytes(row[0]).decode(errors="replace"), "tables"))
+            text = self._text(work, TABLES)
+            if text is not None:
+                return decode(unseal(text, "tables"))
         for place, micro_batch in self.births.before(self.micro_batch + 1).items():
             raise shard_gone(place, micro_batch)
         raise StateError(
@@ -142,14 +140,16 @@ class StoredState:
 
         A query that Spark's own ``writeStream`` started has the text only in its state.
         """
-        texts = [one["value"] for one in documents(self.spark, self.checkpoint, f"{PLAN_TEXT}/part-*")]
-        if not texts:
-            trace, run, chunk = PLAN
-            here = (F.col("trace") == trace) & (F.col("run") == run) & (F.col("chunk") == chunk)
-            row = self.chunks(min(self.operators)).where(here).select("data").first()
-            texts = [] if row is None else [bytes(row[0]).decode(errors="replace")]
-        found = _SHARDS.search(texts[0]) if texts else None
+        text = stored_text(self.spark, self.checkpoint)
+        found = _SHARDS.search(self._text(min(self.operators), PLAN) or "" if text is None else text)
         return None if found is None else int(found[1])
+
+    def _text(self, work: int, place: tuple[int, int, int]) -> str | None:
+        """The text that a round keeps at a place; None if there is none."""
+        trace, run, chunk = place
+        here = (F.col("trace") == trace) & (F.col("run") == run) & (F.col("chunk") == chunk)
+        row = self.chunks(work).where(here).select("data").first()
+        return None if row is None else bytes(row[0]).decode(errors="replace")
 
     def _read(self, work: int, variable: str) -> DataFrame:
         reader = self.spark.read.format("statestore").option("operatorId", self.operators[work])
