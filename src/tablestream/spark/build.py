@@ -23,12 +23,10 @@ from tablestream.spark.columns import (
     Failed,
     Scope,
     TableColumns,
-    View,
     guarded,
     internal,
     kept,
     opened_name,
-    risk,
     spark_type,
     sql_type,
     typed,
@@ -318,8 +316,7 @@ class Builder(Generic[Blobs]):
         for reader in readers:
             table = scope.table(reader.node)
             further = {name: one for name, one in ((ROW_TS, row_ts), (LATEST, latest)) if one is not None}
-            view = View(reader.owner, scope.visible(reader.node), *_shown(reader.node, table))
-            failed = self._reader_failed(scope, reader, table, view)
+            failed = self._reader_failed(scope, reader, table)
             message = carried | self._message(scope, reader, table, further, failed)
             if reader.is_silent:
                 message[LIVE] = "CAST(NULL AS BOOLEAN)"
@@ -350,7 +347,7 @@ class Builder(Generic[Blobs]):
             consumers.append(consumer)
         return consumers, columns
 
-    def _reader_failed(self, scope: Scope, reader: Reader, table: TableColumns, view: View) -> Failed | None:
+    def _reader_failed(self, scope: Scope, reader: Reader, table: TableColumns) -> Failed | None:
         """Add the column that says which expressions of a reader's own fail: a foreign key, a group, its inputs."""
         given = list[tuple[Named, Field]]()
         if reader.pointer is not None:
@@ -358,8 +355,8 @@ class Builder(Generic[Blobs]):
             given += [] if reader.pointer.as_of is None else [_as_of(reader.pointer)]
         if reader.inputs is not None:
             given += zip(_inputs(reader.inputs), reader.inputs.fields, strict=True)
-        risks = [risk(one, kind) for one, kind in given if one.expression.may_fail]
-        return scope.checked(f"__failed_{reader.port.rank}", view, internal(table.there), risks)
+        view = scope.view_of(reader.owner, reader.node)
+        return scope.checked(f"__failed_{reader.port.rank}", view, internal(table.there), given)
 
     def _carried_value(
         self, scope: Scope, reader: Reader, table: TableColumns, failed: Failed | None
@@ -582,12 +579,6 @@ def _as_of(pointer: Pointer) -> tuple[Named, Field]:
 def _inputs(inputs: Inputs) -> list[Named]:
     """The expressions that an aggregate reads."""
     return [Named("a value", part) for part in inputs.expressions]
-
-
-def _shown(node: Node, table: TableColumns) -> tuple[dict[str, str], dict[str, str]]:
-    """The key and the row of a table, by their names."""
-    key = {one.name: part for one, part in zip(node.key, table.parts, strict=True)}
-    return key, key | {one.name: part for one, part in zip(node.value, table.names, strict=True)}
 
 
 def _read(columns: Mapping[str, str]) -> list[str]:

@@ -266,18 +266,21 @@ class Scope:
             self.base, self._beside = self.frame, beside
         self._waiting |= columns
 
-    def checked(self, name: str, view: View, there: Column, given: Sequence[Risk]) -> Failed | None:
+    def checked(
+        self, name: str, view: View, there: Column, given: Sequence[tuple[Named, Field]]
+    ) -> Failed | None:
         """Add a column that says which of some expressions fails on a row; None if none can fail."""
-        if self.watch is None or not given:
+        risks = [risk(one, kind) for one, kind in given if one.expression.may_fail]
+        if self.watch is None or not risks:
             return None
         self.add({}, view.beside)
         owner = self.watch.of(view.owner)
         if owner.mode != "fail":
             shown = (f"{text} AS {sink.quoted(column)}" for column, text in view.beside.items())
-            self.watch.refuse_python(self.base.selectExpr(*shown), given, owner)
-        self._checks[name] = F.when(there, failing(given))
-        raising = self.watch.raising(owner, name, view, given)
-        found = Failed(name, owner, view, tuple(given), name if raising is None else f"{name}_raised")
+            self.watch.refuse_python(self.base.selectExpr(*shown), risks, owner)
+        self._checks[name] = F.when(there, failing(risks))
+        raising = self.watch.raising(owner, name, view, risks)
+        found = Failed(name, owner, view, tuple(risks), name if raising is None else f"{name}_raised")
         self._raises |= {} if raising is None else {found.tested: internal(raising)}
         self.failed.append(found)
         return found
@@ -334,7 +337,7 @@ class Scope:
 
     def _select(self, node: Select) -> TableColumns:
         parent = self.table(node.parent)
-        view = self._view_of(node, node.parent)
+        view = self.view_of(node, node.parent)
         return self._made(view, parent.there, parent.parts, (parent,), node.columns, node.delete_when)
 
     def _filter(self, node: Filter) -> TableColumns:
@@ -342,7 +345,8 @@ class Scope:
         exists = internal(parent.there)
         seen = exists.isNotNull() if node.is_stream else exists
         condition = Named("the condition", node.condition)
-        failed = self._failed(node, "failed", seen, [(condition, BOOLEAN)], self._view_of(node, node.parent))
+        view = self.view_of(node, node.parent)
+        failed = self.checked(self.name(node, "failed"), view, seen, [(condition, BOOLEAN)])
         holds = truth(column_of(node.condition))
         holds = ~holds if node.negate else holds
         if failed is not None:
@@ -362,7 +366,8 @@ class Scope:
         parent, visible = self.table(node.parent), self.visible(node.parent)
         there = f"({parent.there}) IS NOT NULL"
         given = list(zip(node.columns, node.key, strict=True))
-        failed = self._failed(node, "failed", internal(there), given, self._view_of(node, node.parent))
+        view = self.view_of(node, node.parent)
+        failed = self.checked(self.name(node, "failed"), view, internal(there), given)
         parts = [
             self.computed(self.name(node, n), there, one, kind, visible, failed)
             for n, (one, kind) in enumerate(given)
@@ -393,18 +398,11 @@ class Scope:
         view = View(join, beside, shown, row)
         return self._made(view, there, key, (left, right), join.select, join.delete_when)
 
-    def _view_of(self, owner: Node, table: Node) -> View:
-        """The rows of a table, as an expression of another one sees them."""
+    def view_of(self, owner: Node | str, table: Node) -> View:
+        """The rows of a table, as an expression of another one or of an operator sees them."""
         columns = self.table(table)
         key = {one.name: part for one, part in zip(table.key, columns.parts, strict=True)}
         return View(owner, self.visible(table), key, key | dict(_named(table, columns)))
-
-    def _failed(
-        self, node: Node, part: str, there: Column, given: Sequence[tuple[Named, Field]], view: View
-    ) -> Failed | None:
-        """Add the column that says which of a table's expressions fails; None if none can."""
-        risks = [risk(one, kind) for one, kind in given if one.expression.may_fail]
-        return self.checked(self.name(node, part), view, there, risks)
 
     def _made(
         self,
@@ -428,7 +426,7 @@ class Scope:
         if delete_when is not None:
             exists = self.name(node, "")
             condition = Named("delete_when=", delete_when)
-            gone = self._failed(node, "gone", there, [(condition, BOOLEAN)], view)
+            gone = self.checked(self.name(node, "gone"), view, there, [(condition, BOOLEAN)])
             known, row_there = [~truth(column_of(delete_when))], there
             if gone is not None:
                 is_known, otherwise = works([risk(condition, BOOLEAN)]), F.lit(not gone.rejects)
@@ -437,7 +435,7 @@ class Scope:
             seen, there = stays[0], stays[-1]
             made[exists] = there
         given = list(zip(columns, node.value, strict=True))
-        failed = self._failed(node, "failed", seen, given, view)
+        failed = self.checked(self.name(node, "failed"), view, seen, given)
         names = [self.name(node, number) for number in range(len(columns))]
         caught_by = failed
         if failed is not None and failed.owner.mode != "null" and delete_when is None:
