@@ -28,14 +28,13 @@ from pyspark.sql import types as T
 
 from tablestream.base.calling import user_line
 from tablestream.base.data_text import cut_text
-from tablestream.connectors.json_text import json_options
 from tablestream.connectors.spark_place import no_pattern
 from tablestream.errors import ArgumentError
 from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.spark.bootstrap_frame import Bootstrap
 from tablestream.spark.columns import normalised, spark_type
 from tablestream.spark.session import exact_parquet
-from tablestream.spark.sources import frame_of_source
+from tablestream.spark.sources import as_json, frame_of_source
 from tablestream.topology.nodes import Source
 
 _DIRECTORY = "tablestream-bootstrap"
@@ -149,14 +148,14 @@ def _check_keys(rows: DataFrame, source: Source) -> None:
 def _hashable(name: str, kind: T.DataType) -> Column:
     """A column of the key, to be hashed. Spark's hash passes over nulls inside a value, so that is hashed as text."""
     nested = isinstance(kind, T.StructType | T.ArrayType | T.MapType)
-    return _as_json([F.col(name)]) if nested else F.col(name)
+    return as_json([F.col(name)]) if nested else F.col(name)
 
 
 def _refuse_several(rows: DataFrame, source: Source) -> None:
     """Raise if some keys are there several times. Others have only the same hash."""
     grouped = rows.groupBy(*_key_names(source)).agg(F.count(F.lit(1)).alias("__several"))
     several = grouped.where("__several > 1").limit(_DUPLICATES_SHOWN)
-    shown = several.select(_as_json(_keys(source))).collect()
+    shown = several.select(as_json(_keys(source))).collect()
     if shown:
         raise ArgumentError(
             f"bootstrap= has several rows with one key: {', '.join(cut_text(row[0]) for row in shown)}.",
@@ -182,8 +181,8 @@ def _complete(rows: DataFrame, source: Source, bootstrap: Bootstrap) -> DataFram
     return rows.select(
         "*",
         reduce(or_, [F.col(name).isNull() for name in _key_names(source)]).alias("__null_key"),
-        _as_json(_keys(source)).alias("__key_json"),
-        _as_json([*_keys(source), *value]).alias("__record"),
+        as_json(_keys(source)).alias("__key_json"),
+        as_json([*_keys(source), *value]).alias("__record"),
         *(F.lit(None).cast(kind).alias(name) for name, kind in bootstrap.absent.items()),
     )
 
@@ -195,10 +194,6 @@ def _keys(source: Source) -> list[Column]:
 
 def _key_names(source: Source) -> list[str]:
     return [f"__key_{number}" for number in range(len(source.key))]
-
-
-def _as_json(columns: list[Column]) -> Column:
-    return F.to_json(F.struct(*columns), json_options())
 
 
 def _schema(frame: DataFrame) -> T.StructType:

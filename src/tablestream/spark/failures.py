@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tablestream.base.data_text import cut_sentence
+from tablestream.connectors.settings import changed
 from tablestream.errors import QueryFailedError
 
 _CODE = re.compile(r"\[(TABLESTREAM_[A-Z_]+)\] ([^\n]*)")
@@ -143,12 +144,8 @@ def java_cause(error: StreamingQueryException) -> str:
     session = SparkSession.getActiveSession()
     if session is None:
         return ""
-    before = session.conf.get(_STACKS, None)
-    session.conf.set(_STACKS, "true")
-    try:
+    with changed(session, {_STACKS: "true"}):
         return cause_of(str(error.__cause__ or error))
-    finally:
-        session.conf.unset(_STACKS) if before is None else session.conf.set(_STACKS, before)
 
 
 class _Plain:

@@ -8,7 +8,7 @@ needs, starts it, and restores the session. A user who starts a frame of changes
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from tablestream.arguments.kinds import check_session
 from tablestream.base.calling import user_line, warn
+from tablestream.connectors.settings import changed, set_all
 from tablestream.connectors.shipping import has_context, is_local
 from tablestream.connectors.workers import use_driver_python
 from tablestream.errors import SessionSettingError
@@ -91,7 +92,7 @@ def configure(spark: SparkSession) -> SparkSession:
     check_session(spark)
     use_driver_python(spark)
     with _changing:
-        _apply(spark, missing_settings(spark, DEFAULT_SHARDS))
+        set_all(spark, missing_settings(spark, DEFAULT_SHARDS))
     return spark
 
 
@@ -112,7 +113,7 @@ def configured(
             wanted[_ARROW_ROWS] = str(max(1, CELLS // columns))
         if partitions is not None:
             wanted[PARTITIONS] = str(partitions)
-        with _changed(spark, wanted):
+        with changed(spark, wanted):
             yield
 
 
@@ -126,20 +127,10 @@ def exact_parquet(spark: SparkSession) -> Iterator[None]:
         inexact = _INEXACT_PARQUET.items()
         wanted = {name: exact for (name, value), exact in inexact if spark.conf.get(name, None) == value}
         if wanted:
-            with _changed(spark, wanted):
+            with changed(spark, wanted):
                 yield
             return
     yield
-
-
-@contextmanager
-def _changed(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    before = {name: spark.conf.get(name, None) for name in wanted}
-    try:
-        _apply(spark, wanted)
-        yield
-    finally:
-        _apply(spark, before)
 
 
 def missing_settings(spark: SparkSession, shards: int) -> dict[str, str]:
@@ -189,14 +180,6 @@ def _cores(spark: SparkSession) -> int:
     tasks = spark.range(_MANY).select(F.spark_partition_id().alias("task"))
     (last,) = tasks.agg(F.max("task")).collect()
     return int(last[0]) + 1
-
-
-def _apply(spark: SparkSession, settings: Mapping[str, str | None]) -> None:
-    for name, value in settings.items():
-        if value is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, value)
 
 
 def let_ctrl_c_interrupt() -> None:

@@ -15,12 +15,14 @@ optimized expression has gives them away.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
+from contextlib import AbstractContextManager
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+
+from tablestream.connectors.settings import changed
 
 #: The functions for which a streaming query has the time of the micro-batch, which a replay repeats.
 RECORDED = frozenset({"current_timestamp()", "current_date()", "localtimestamp()"})
@@ -114,15 +116,10 @@ def _explained(frame: DataFrame, column: Column) -> tuple[str, str]:
     return analysed.partition(_BARRIER)[0], optimised.partition(_BARRIER)[0]
 
 
-@contextmanager
-def _not_evaluating(spark: SparkSession) -> Iterator[None]:
+def _not_evaluating(spark: SparkSession) -> AbstractContextManager[None]:
     """Let Spark's optimizer leave constants as they are written.
 
     A query that another thread starts meanwhile would have the same results.
     """
     before = spark.conf.get(_EXCLUDED, None)
-    spark.conf.set(_EXCLUDED, ",".join([*([before] if before else []), *_EVALUATING]))
-    try:
-        yield
-    finally:
-        spark.conf.unset(_EXCLUDED) if before is None else spark.conf.set(_EXCLUDED, before)
+    return changed(spark, {_EXCLUDED: ",".join([*([before] if before else []), *_EVALUATING])})

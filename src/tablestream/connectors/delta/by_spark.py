@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType, TimestampType
 from tablestream.connectors.delta.marks import Commit, DeltaMark
 from tablestream.connectors.delta.names import MAPPING, needs_mapping
 from tablestream.connectors.delta.types import as_texts
+from tablestream.connectors.settings import changed
 from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, quoted
 from tablestream.connectors.small_texts import if_there
 from tablestream.connectors.spark_place import full_path, no_pattern
@@ -138,7 +139,7 @@ class SparkTable:
         texts = {name: _escaped(text) for name, text in as_texts(self._table.schema, key).items()}
         merge = _merge_statement(changes.columns, key_columns, texts, whole=said.whole)
         # Delta marks the writes of this session, and skips them if the mark already exists.
-        with self._quick(), _settings(self.spark, _marking(said)):
+        with self._quick(), changed(self.spark, _marking(said)):
             self.spark.sql(merge, target=self._table, changes=last_changes(changes, key_columns))
 
     def has_twice(self, key_columns: Sequence[str]) -> bool:
@@ -159,7 +160,7 @@ class SparkTable:
         self.append(self._table.limit(0), said)
 
     def _quick(self) -> AbstractContextManager[None]:
-        return _settings(self.spark, _listing(self.spark))
+        return changed(self.spark, _listing(self.spark))
 
 
 def _read(spark: SparkSession, path: str) -> DataFrame | None:
@@ -224,18 +225,6 @@ def _listing(spark: SparkSession) -> dict[str, str]:
         return {}
     tasks = spark.conf.get(_SHUFFLE_TASKS) or ""
     return {_LISTING_TASKS: str(min(int(tasks), _MOST_LISTING_TASKS))} if tasks.isdecimal() else {}
-
-
-@contextmanager
-def _settings(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
-    """Set what only the writes inside need; none of it is set outside."""
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name in settings:
-            spark.conf.unset(name)
 
 
 def _name(column: str) -> str:
