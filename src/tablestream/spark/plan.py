@@ -30,7 +30,7 @@ from tablestream.spark.layout import polars_types
 from tablestream.spark.reports import listen
 from tablestream.spark.round_worker import Settings
 from tablestream.spark.session import check_configured, let_ctrl_c_interrupt
-from tablestream.spark.sources import SourceFrame
+from tablestream.spark.sources import frame_of_source
 from tablestream.spark.staged_rows import RowStager
 from tablestream.spark.staging import NOTHING_STAGED, Staged
 from tablestream.spark.unpacking import NOTE, by_batches
@@ -120,8 +120,7 @@ def _check_names(on_error: OnError, names: Collection[str]) -> None:
 def _check_alignable(sources: Sequence[Source]) -> None:
     """Refuse alignment if a source has no positions, or its order has no largest value."""
     for source in sources:
-        assert isinstance(source.frame, SourceFrame)  # noqa: S101 - the handles make it
-        if not source.frame.origin.partition:
+        if not frame_of_source(source).origin.partition:
             raise ArgumentError(
                 f"align= needs the position of a record in its source, and '{source.name}' has none.",
                 hint="Read the records from files or from Kafka, or omit align=.",

@@ -51,7 +51,7 @@ from tablestream.spark.requests import (
     types_of,
 )
 from tablestream.spark.session import configured, let_ctrl_c_interrupt
-from tablestream.spark.sources import SourceFrame
+from tablestream.spark.sources import frame_of_source
 from tablestream.spark.staging import Staged
 from tablestream.spark.stored_output import stored_output
 from tablestream.spark.stored_plan import check_plan, store_facts, store_plan, stored_facts
@@ -440,7 +440,8 @@ def _micro_batch_writer(
     endings = plan.endings
     watch = ShardWatch.of(plan, place) if plan.rounds else None
     hear = voice.of_run()
-    directories = _parquet_directories(plan)
+    read = {frame_of_source(source).directory for source in plan.sources}
+    directories = sorted(one for one in read if one is not None)
 
     def write(micro_batch: DataFrame, number: int) -> None:
         quieten()
@@ -469,11 +470,3 @@ def _micro_batch_writer(
         )
 
     return write
-
-
-def _parquet_directories(plan: PhysicalPlan) -> list[str]:
-    """Where the Parquet files are that a plan reads."""
-    frames = [source.frame for source in plan.sources]
-    return sorted(
-        {one.directory for one in frames if isinstance(one, SourceFrame) and one.directory is not None}
-    )
