@@ -125,13 +125,12 @@ def test_workers_write_the_logs_that_spark_writes(
             *logs, dropped, checkpoint=tmp_path / name / "checkpoint", trigger={"availableNow": True}
         )
         query.awaitTermination()
-    ports, rows = ({port.number for port in staged[0].ports}, {one.number for one in staged[0].rows})
-    assert {name for name, port in staged[0].names.items() if port in ports} == {
+    assert {name for name, one in staged[0].outputs.items() if one in staged[0].ports} == {
         f"{name} parquet" for name in tables if name != "made"
     }
-    assert len(ports) + len(rows) == len(written) + 1
+    assert len(staged[0].outputs) == len(written) + 1
     assert set(staged[0].reasons.values()) == {"Spark has computed its columns", "Spark has made its lines"}
-    assert not staged[1].names
+    assert not staged[1].outputs
     assert set(staged[1].reasons.values()) == {"only Spark knows the option maxrecordsperfile"}
     for of, form in (*written, ("dropped", "parquet")):
         ours, sparks = (_content(spark, tmp_path / name / form / of, form) for name in ("workers", "spark"))

@@ -145,22 +145,22 @@ def write_outputs(
     def write(written: Mapping[int, list[str]] = MappingProxyType({})) -> None:
         for index, (name, sink) in enumerate(sinks.items()):
             target = sink.at(evolving.get(name, moment)) if isinstance(sink, PlacedSink) else sink
-            if name in staged.names:
+            if name in staged.outputs:
                 assert isinstance(target, StagedSink)  # noqa: S101 - or it would not be staged
-                tasks = written.get(staged.names[name], [])
-                spark = micro_batch.sparkSession
-                target.commit(spark, staged.stage(name), tasks, moment.number, moment.query_id)
+                spark, output = micro_batch.sparkSession, staged.outputs[name]
+                tasks = written.get(output.number, [])
+                target.commit(spark, output.stage, tasks, moment.number, moment.query_id)
             else:
                 target.write(split(micro_batch, index), moment.number, moment.query_id, name)
 
-    if alone and not staged.names and is_lone(sinks.values()) and (watch is None or watch.is_settled):
+    if alone and not staged.outputs and is_lone(sinks.values()) and (watch is None or watch.is_settled):
         write()
         return
-    is_kept = len(staged.names) < len(sinks)
+    is_kept = len(staged.outputs) < len(sinks)
     if is_kept:
         micro_batch.persist(StorageLevel.MEMORY_AND_DISK_DESER)
     try:
-        if watch is None and hear is None and not staged.names:
+        if watch is None and hear is None and not staged.outputs:
             micro_batch.count()
             write()
             return

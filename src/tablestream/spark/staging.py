@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 from pyspark.sql import types as T
 
 from tablestream.connectors.shipping import has_context
-from tablestream.connectors.sink import CHANGE_TYPE, LATEST, TIMESTAMP, Stage, StagedSink
+from tablestream.connectors.sink import CHANGE_TYPE, LATEST, TIMESTAMP, StagedSink
 from tablestream.connectors.sink import ORDER as PLACE
 from tablestream.spark.build import Builder
 from tablestream.spark.columns import Scope, schema_of
@@ -53,7 +53,6 @@ REJECTED_COLUMNS = (
     .add("key", "string")
     .add("record", "string")
 )
-_CONNECT = "under Spark Connect, workers do not know the number of the micro-batch"
 _LINES = pa.schema([("line", pa.string())])
 
 
@@ -61,12 +60,9 @@ _LINES = pa.schema([("line", pa.string())])
 class Staged:
     """The outputs of a query that the workers write."""
 
-    ports: tuple[StagedPort, ...] = ()
-    """Those whose messages they write."""
-    rows: tuple[StagedRows, ...] = ()
-    """Those whose columns Spark computes before. None, if Spark writes any output itself: then it keeps all rows."""
-    names: Mapping[str, int] = field(default_factory=dict)
-    """The outputs' ports, by their names."""
+    outputs: Mapping[str, StagedPort | StagedRows] = field(default_factory=dict)
+    """By their names: those whose messages they write, and those whose columns Spark computes before. None of the
+    latter, if Spark writes any output itself: then it keeps all rows."""
     reasons: Mapping[str, str] = field(default_factory=dict)
     """Why the others come from Spark's rows, or what Spark does before, by their names."""
     first: int = 0
@@ -79,27 +75,27 @@ class Staged:
             name: _staged(spark, plan, ending, sink)
             for ending, (name, sink) in zip(plan.endings, sinks.items(), strict=True)
         }
-        reasons = {name: one.why for name, one in found.items() if one.why}
-        ports = {name: one.port for name, one in found.items() if one.port is not None}
-        rows = {name: one.rows for name, one in found.items() if one.rows is not None}
-        if len(ports) + len(rows) < len(found):
-            reasons |= dict.fromkeys(
-                rows, "it has columns that Spark computes, beside an output from Spark's rows"
-            )
-            rows = {}
-        names = {name: one.number for name, one in ports.items()} | {
-            name: one.number for name, one in rows.items()
-        }
-        return cls(tuple(ports.values()), tuple(rows.values()), names, reasons)
+        reasons = {name: why for name, (_, why) in found.items() if why}
+        outputs = {name: one for name, (one, _) in found.items() if one is not None}
+        if len(outputs) < len(found):
+            for name in [name for name, one in outputs.items() if isinstance(one, StagedRows)]:
+                reasons[name] = "it has columns that Spark computes, beside an output from Spark's rows"
+                del outputs[name]
+        return cls(outputs, reasons)
 
-    def stage(self, name: str) -> Stage:
-        """What writes an output."""
-        stages = {one.number: one.stage for one in self.ports} | {one.number: one.stage for one in self.rows}
-        return stages[self.names[name]]
+    @property
+    def ports(self) -> tuple[StagedPort, ...]:
+        """Those whose messages the workers write."""
+        return tuple(one for one in self.outputs.values() if isinstance(one, StagedPort))
+
+    @property
+    def rows(self) -> tuple[StagedRows, ...]:
+        """Those whose columns Spark computes before."""
+        return tuple(one for one in self.outputs.values() if isinstance(one, StagedRows))
 
     def way(self, name: str) -> str:
         """Say who writes an output, for people."""
-        if name not in self.names:
+        if name not in self.outputs:
             return f"from Spark's rows, since {self.reasons[name]}"
         return "by the workers" + (f", after {self.reasons[name]}" if name in self.reasons else "")
 
@@ -112,37 +108,32 @@ class Staged:
 NOTHING_STAGED = Staged()
 
 
-class _Found(NamedTuple):
-    """How an output is staged, if it is, and why Spark does what it does for it."""
-
-    port: StagedPort | None = None
-    rows: StagedRows | None = None
-    why: str = ""
-
-
-def _staged(spark: SparkSession, plan: PhysicalPlan, ending: Ending, sink: Sink) -> _Found:
-    """Find out how one output is staged."""
+def _staged(
+    spark: SparkSession, plan: PhysicalPlan, ending: Ending, sink: Sink
+) -> tuple[StagedPort | StagedRows | None, str]:
+    """Find out how one output is staged, if it is, and why Spark does what it does for it."""
     if not isinstance(sink, StagedSink):
-        return _Found(why="its sink takes nothing else")
-    if not has_context(spark) or ending.before:
-        why = "a change and the row before it are two rows" if ending.before else _CONNECT
-        return _Found(why=why)
+        return None, "its sink takes nothing else"
+    if ending.before:
+        return None, "a change and the row before it are two rows"
+    if not has_context(spark):
+        return None, "under Spark Connect, workers do not know the number of the micro-batch"
     builder = Builder(replace(plan, endings=(ending,)), SparkExchange(Settings("", 0)))
     layout = builder.ending_layout(ending)
     types = _types(ending, layout)
     schema = arrow_schema(types)
     stage = sink.stage(spark, types, schema)
     if isinstance(stage, str):
-        return _Found(why=stage)
+        return None, stage
     number = ending.port.number
     if stage.line(dict.fromkeys(types.names, "NULL")) is not None:
-        return _Found(rows=StagedRows(number, _LINES, stage), why="Spark has made its lines")
+        return StagedRows(number, _LINES, stage), "Spark has made its lines"
     texts = None if ending.rejected else _texts(builder, ending)
     if texts is not None and all(map(_KNOWN.fullmatch, texts)):
         shown = Shown(layout.opened(number), tuple(zip(types.names, texts, strict=True)), schema)
         if _fits(shown, schema):
-            return _Found(StagedPort(shown, stage))
-    return _Found(rows=StagedRows(number, schema, stage), why="Spark has computed its columns")
+            return StagedPort(shown, stage), ""
+    return StagedRows(number, schema, stage), "Spark has computed its columns"
 
 
 def _types(ending: Ending, layout: Layout) -> T.StructType:
