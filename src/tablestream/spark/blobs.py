@@ -11,6 +11,7 @@ bytes, each of which is copied a dozen times: so blobs are compressed, see
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -279,23 +280,25 @@ def pieces(table: pa.Table, max_rows: int, *, fits: bool = False) -> Iterator[pa
             yield from pieces(piece, (piece.num_rows + 1) // 2)
 
 
+def up_to(size_bytes: int, blobs: Iterable[Blob], rows: float = math.inf) -> Iterator[list[Blob]]:
+    """Cut blobs into parts of about so many bytes, as they are packed, and of about so many rows."""
+    held: list[Blob] = []
+    held_rows = held_bytes = 0
+    for one in blobs:
+        held_rows, held_bytes = held_rows + one.rows, held_bytes + len(one.blob)
+        if held and (held_rows > rows or held_bytes > size_bytes):
+            yield held
+            held, held_rows, held_bytes = [], one.rows, len(one.blob)
+        held.append(one)
+    if held:
+        yield held
+
+
 def record_batches(blobs: Iterable[Blob]) -> Iterator[pa.RecordBatch]:
     """Put blobs into record batches for `mapInArrow`."""
-    held: list[Blob] = []
-    size_bytes = 0
-    for one in blobs:
-        if held and size_bytes + len(one.blob) > MAX_BYTES:
-            yield _record_batch(held)
-            held, size_bytes = [], 0
-        held.append(one)
-        size_bytes += len(one.blob)
-    if held:
-        yield _record_batch(held)
-
-
-def _record_batch(blobs: list[Blob]) -> pa.RecordBatch:
-    columns = zip(zip(*blobs, strict=True), KINDS.values(), strict=True)
-    return pa.RecordBatch.from_arrays([pa.array(*column) for column in columns], names=list(COLUMNS))
+    for held in up_to(MAX_BYTES, blobs):
+        columns = zip(zip(*held, strict=True), KINDS.values(), strict=True)
+        yield pa.RecordBatch.from_arrays([pa.array(*column) for column in columns], names=list(COLUMNS))
 
 
 def data_frame(blobs: Iterable[Blob]) -> pd.DataFrame:

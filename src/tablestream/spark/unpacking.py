@@ -168,7 +168,7 @@ class ChangeUnpacker:
             mine = (one for one in _blobs(batch) if one.port in by_port)
             for (shard, port), together in groupby(mine, key=lambda one: (one.shard, one.port)):
                 head = {blobs.SHARD: shard, blobs.PORT: port}
-                for held in _up_to(ROWS, BYTES, together):
+                for held in blobs.up_to(BYTES, together, ROWS):
                     yield from self._unpacked(by_port[port], head, held)
 
     def _unpacked(
@@ -310,15 +310,18 @@ def rows_together(opened: Sequence[Opened]) -> int:
 
 def micro_batch_id() -> int:
     """Return the number of the micro-batch that the current task belongs to; 0 outside a streaming query."""
-    context = TaskContext.get()
-    number = context.getLocalProperty(_MICRO_BATCH) if context is not None else None
-    return int(number) if number else 0
+    return int(_of_task(_MICRO_BATCH) or 0)
 
 
 def query_id() -> str:
     """Return the id of the query that the current task belongs to; empty outside a streaming query."""
+    return _of_task(_QUERY)
+
+
+def _of_task(name: str) -> str:
+    """A property of the current task; empty outside of one."""
     context = TaskContext.get()
-    return (context.getLocalProperty(_QUERY) if context is not None else None) or ""
+    return (context.getLocalProperty(name) if context is not None else None) or ""
 
 
 def by_batches(
@@ -336,11 +339,7 @@ def by_batches(
 def wide(kinds: dict[str, pa.DataType], rows: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:
     """Make a record batch of all columns; missing ones are null."""
     arrays = [
-        columns[name].cast(kind)
-        if name in columns and columns[name].type != kind
-        else columns[name]
-        if name in columns
-        else pa.nulls(rows, kind)
+        columns[name].cast(kind) if name in columns else pa.nulls(rows, kind)
         for name, kind in kinds.items()
     ]
     return pa.RecordBatch.from_arrays(arrays, names=list(kinds))
@@ -349,20 +348,6 @@ def wide(kinds: dict[str, pa.DataType], rows: int, columns: dict[str, pa.Array])
 def _blobs(batch: pa.RecordBatch) -> Iterator[blobs.Blob]:
     for shard, port, rows, blob in zip(*(batch[name] for name in blobs.COLUMNS), strict=True):
         yield blobs.Blob(shard.as_py(), port.as_py(), rows.as_py(), blob.as_buffer())
-
-
-def _up_to(rows: int, size_bytes: int, together: Iterable[blobs.Blob]) -> Iterator[list[blobs.Blob]]:
-    """Cut blobs into parts of about so many rows, and of about so many bytes as they are packed."""
-    held: list[blobs.Blob] = []
-    held_rows = held_bytes = 0
-    for one in together:
-        held_rows, held_bytes = held_rows + one.rows, held_bytes + len(one.blob)
-        if held and (held_rows > rows or held_bytes > size_bytes):
-            yield held
-            held, held_rows, held_bytes = [], one.rows, len(one.blob)
-        held.append(one)
-    if held:
-        yield held
 
 
 def _repeat(number: int, rows: int) -> pa.Array:
