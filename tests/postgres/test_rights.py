@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pyarrow as pa
 import pytest
-from pyspark.sql import Row
 from pyspark.sql import types as T
 
 import tablestream as ts
 from tablestream.connectors.marks import Mark, Moment
 from tablestream.connectors.postgres import sink as module
 from tablestream.connectors.postgres.marks import Marks
-from tablestream.connectors.postgres.staging import staged
+from tablestream.connectors.postgres.staging import parts_of, staged
 from tablestream.errors import DatabaseError, PlanError
 
 if TYPE_CHECKING:
@@ -70,12 +69,12 @@ def write(sink: PostgresSink, number: int, *rows: tuple[int, int | None]) -> Non
         {"c0": key, "c1": n, "gone": n is None, "at": 0, "n": place} for place, (key, n) in enumerate(rows)
     ]
     task = sink._task("q")
-    parts = [
-        Row(**row)
+    parts = parts_of(
+        said
         for some, limit in ((full[::2], 0), (full[1::2], 1000))
         for part in staged([pa.RecordBatch.from_pylist(some, SCHEMA)], replace(task, inline_bytes=limit))
-        for row in part.to_pylist()
-    ]
+        for said in part["said"].to_pylist()
+    )
     assert [part.stage is None for part in parts] == [False, True]
     with sink.server.transaction("write") as connection:
         marks = Marks(connection, task.statements, "q")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pyarrow as pa
 import pytest
-from pyspark.sql import Row
 from pyspark.sql import types as T
 
 import tablestream as ts
@@ -16,7 +15,7 @@ from tablestream.connectors.marks import Mark
 from tablestream.connectors.postgres import sink as module
 from tablestream.connectors.postgres.marks import Marks
 from tablestream.connectors.postgres.server import Server
-from tablestream.connectors.postgres.staging import PostgresStage, Task, parts_of, staged
+from tablestream.connectors.postgres.staging import Part, PostgresStage, Task, parts_of, staged
 from tablestream.connectors.sink import CHANGE_TYPE, NUMBER, ORDER, TIMESTAMP
 from tablestream.errors import DatabaseError, RecordEncodingError
 from tablestream.spark.unpacking import TaskFiles
@@ -49,12 +48,12 @@ def task(database: Database, inline_bytes: int = 0, soft_delete: str | None = No
     return Task(sink.server, sink.statements, sink.statements.stage_prefix("q"), inline_bytes)
 
 
-def results(batches: Iterable[pa.RecordBatch], what: Task) -> list[Row]:
+def results(batches: Iterable[pa.RecordBatch], what: Task) -> list[Part]:
     """What a task reports."""
-    return [Row(**row) for part in staged(batches, what) for row in part.to_pylist()]
+    return parts_of(said for part in staged(batches, what) for said in part["said"].to_pylist())
 
 
-def merge(what: Task, parts: list[Row], number: int = 0) -> None:
+def merge(what: Task, parts: list[Part], number: int = 0) -> None:
     """What the driver does with the parts of a micro-batch."""
     with what.server.transaction("test") as connection:
         marks = Marks(connection, what.statements, "q")
@@ -69,8 +68,8 @@ def merge(what: Task, parts: list[Row], number: int = 0) -> None:
 def test_up_to_a_limit_the_text_goes_to_the_driver(database: Database) -> None:
     """Beyond it all of it goes into the table, also what came before."""
     one = [batch((1, "a")), batch(), batch((2, None))]
-    text = results(one, task(database, 1000))[0].text
-    assert results(one, task(database, len(text)))[0].text == text
+    text = results(one, task(database, 1000))[0].lines
+    assert results(one, task(database, len(text)))[0].lines == text
     assert results([batch()], task(database)) == []
     assert database.stages() == []
     (staged_part,) = results(one, task(database, len(text) - 1))
@@ -106,7 +105,7 @@ def test_a_task_that_runs_twice_counts_once(database: Database) -> None:
         parts.extend(results([batch((1, "a"), (2, "b"))], what))
         yield batch((2, "b"))
 
-    parts: list[Row] = []
+    parts: list[Part] = []
     (loser,) = results(interrupted(), what)
     assert loser.stage != parts[0].stage
     assert len(database.stages()) == 2
@@ -123,7 +122,7 @@ def test_what_a_failed_task_has_open_is_rolled_back(database: Database) -> None:
         {"id": [1, 1], "name": ["a", None], CHANGE_TYPE: ["upsert", "delete"],
          TIMESTAMP: pa.array([0, 0], pa.timestamp("us", "UTC")), ORDER: order}
     )  # fmt: skip
-    stage = PostgresStage(what.server, what.statements, inline_bytes=0)
+    stage = PostgresStage(lambda _: what)
     file = stage.open(0, "q")
     file.add(rows)
     merge(what, parts_of([file.close()]))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tablestream.connectors.marks import Mark
-from tablestream.connectors.postgres.sql import Statements, TableName, quoted
+from tablestream.connectors.postgres.sql import MARKS, Statements, TableName, quoted
 from tablestream.errors import DatabaseError
 
 if TYPE_CHECKING:
@@ -81,14 +81,14 @@ def check_plain(connection: psycopg.Connection, schema: str, table: str) -> None
 
 def check_marks(connection: psycopg.Connection, statements: Statements) -> None:
     """Refuse a table of marks that cannot be trusted, and give one of an older version the column for proofs."""
-    check_plain(connection, statements.marks_schema, statements.marks_table)
+    check_plain(connection, statements.marks_schema, MARKS)
     columns = dict(connection.execute(_COLUMNS, (statements.marks,)).fetchall())
     if "proof" not in columns:
         connection.execute(statements.add_proof())
         columns["proof"] = "text"
     if columns != _OF_MARKS:
         raise DatabaseError(
-            f"The table {statements.marks_schema}.{statements.marks_table} has other columns than marks have:"
+            f"The table {statements.marks_schema}.{MARKS} has other columns than marks have:"
             f" {', '.join(f'{name} {kind}' for name, kind in columns.items())}.",
             hint="Rename it, or give marks_schema= another schema.",
         )
@@ -107,7 +107,7 @@ class Marks:
         there = self.connection.execute("SELECT pg_catalog.to_regclass(%s)", (self.statements.marks,))
         if there.fetchone() == (None,):
             return None
-        check_plain(self.connection, self.statements.marks_schema, self.statements.marks_table)
+        check_plain(self.connection, self.statements.marks_schema, MARKS)
         return self._read("")
 
     def lock(self) -> Mark | None:

@@ -33,7 +33,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -51,12 +51,11 @@ from tablestream.connectors.postgres.sql import (
     copy_into,
     quoted,
 )
-from tablestream.connectors.postgres.staging import RESULT, PostgresStage, Task, parts_of, staged
+from tablestream.connectors.postgres.staging import Part, PostgresStage, Task, parts_of, staged
 from tablestream.connectors.postgres.table import (
     check_rights,
     described,
     fitted,
-    is_owner,
     look_at,
     missing,
     no_table,
@@ -126,7 +125,7 @@ class PostgresSink(MarkingSink):
                     raise PlanError(f"There is no schema {schema!r}.", hint=f"CREATE SCHEMA {quoted(schema)}")
             table, version = look_at(connection, self.table), connection.info.server_version
             known = identity(connection, self.table)
-            if table is not None and self.widens and is_owner(connection, self.table):
+            if table is not None and self.widens and table.is_ours:
                 table = widened(wanted, table)
             found = (
                 missing(wanted, version, create=self.create)
@@ -163,7 +162,7 @@ class PostgresSink(MarkingSink):
         self._commit(task, _stage(changes, task), micro_batch_id, query_id)
 
     def stage(self, spark: SparkSession, columns: StructType, schema: pa.Schema) -> PostgresStage:  # noqa: ARG002 (the protocol's)
-        return PostgresStage(self.server, self.statements, self.inline_bytes)
+        return PostgresStage(self._task)
 
     def commit(
         self,
@@ -176,7 +175,7 @@ class PostgresSink(MarkingSink):
         """Merge what the workers staged in one transaction, which also writes the mark."""
         self._commit(self._task(query_id), parts_of(written), micro_batch_id, query_id)
 
-    def _commit(self, task: Task, parts: Sequence[Row], micro_batch_id: int, query_id: str) -> None:
+    def _commit(self, task: Task, parts: Sequence[Part], micro_batch_id: int, query_id: str) -> None:
         with self.server.transaction(f"write micro-batch {micro_batch_id}") as connection:
             marks = Marks(connection, task.statements, query_id)
             self._prepare(connection, marks)
@@ -242,7 +241,7 @@ class PostgresSink(MarkingSink):
             connection.execute(statement)
 
 
-def _stage(changes: DataFrame, task: Task) -> list[Row]:
+def _stage(changes: DataFrame, task: Task) -> list[Part]:
     """Run the tasks, always over all changes, and return what they report."""
     if LATEST in changes.columns:
         changes = changes.filter(LATEST)
@@ -253,10 +252,10 @@ def _stage(changes: DataFrame, task: Task) -> list[Row]:
         F.col(TIMESTAMP).alias("at"),
         F.col(f"{ORDER}.{NUMBER}").cast("bigint").alias("n"),
     )
-    return rows.mapInArrow(partial(staged, task=task), RESULT).collect()
+    return parts_of(row[0] for row in rows.mapInArrow(partial(staged, task=task), "said string").collect())
 
 
-def _merge(connection: psycopg.Connection, task: Task, parts: Sequence[Row], *, whole: bool) -> None:
+def _merge(connection: psycopg.Connection, task: Task, parts: Sequence[Part], *, whole: bool) -> None:
     """Merge the parts of a micro-batch; they are all rows if it is `whole`."""
     statements = task.statements
     staged_parts = _staged_parts(connection, statements, parts)
@@ -266,14 +265,15 @@ def _merge(connection: psycopg.Connection, task: Task, parts: Sequence[Row], *, 
         repeated = {stage: any(one.repeated for one in some) for stage, some in staged_parts.items()}
         connection.execute(statements.delete_others(repeated))
     for stage, of_stage in staged_parts.items():
-        _upsert_part(connection, statements, stage, of_stage)
+        repeated = any(part.repeated for part in of_stage)
+        connection.execute(statements.upsert(stage, repeated=repeated))
     left_over = connection.execute(_STAGES, (statements.marks_schema, task.prefix)) if parts else ()
     _drop(connection, statements, {name for (name,) in left_over})
 
 
 def _staged_parts(
-    connection: psycopg.Connection, statements: Statements, parts: Sequence[Row]
-) -> dict[str, list[Row]]:
+    connection: psycopg.Connection, statements: Statements, parts: Sequence[Part]
+) -> dict[str, list[Part]]:
     """The parts by their staging tables; those that came by the driver are copied into one."""
     names = [part.stage for part in parts if part.stage]
     for name in names:
@@ -284,13 +284,13 @@ def _staged_parts(
         connection.execute(statements.create_temporary())
         with connection.cursor().copy(copy_into(f"pg_temp.{STAGE}")) as copy:
             for part in inline:
-                copy.write(bytes(part.text))
+                copy.write(part.lines)
         found[f"pg_temp.{STAGE}"] = inline
     return found
 
 
 def _delete_part(
-    connection: psycopg.Connection, statements: Statements, stage: str, parts: Sequence[Row]
+    connection: psycopg.Connection, statements: Statements, stage: str, parts: Sequence[Part]
 ) -> None:
     """Apply the deletes of one staging table, when it has all rows."""
     found = connection.execute(f"SELECT count(*) FROM {stage}").fetchone()
@@ -302,12 +302,6 @@ def _delete_part(
         )
     if any(part.deletes for part in parts):
         connection.execute(statements.delete(stage, repeated=any(part.repeated for part in parts)))
-
-
-def _upsert_part(
-    connection: psycopg.Connection, statements: Statements, stage: str, parts: Sequence[Row]
-) -> None:
-    connection.execute(statements.upsert(stage, repeated=any(part.repeated for part in parts)))
 
 
 def _drop(connection: psycopg.Connection, statements: Statements, stages: set[str]) -> None:

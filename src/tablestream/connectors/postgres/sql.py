@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from tablestream.errors import ArgumentError
 
@@ -115,8 +115,6 @@ class SoftDelete:
 @dataclass(frozen=True)
 class Statements:
     """The statements for one target."""
-
-    marks_table: ClassVar[str] = MARKS
 
     target: TableName
     marks_schema: str

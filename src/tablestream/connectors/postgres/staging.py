@@ -10,14 +10,13 @@ from __future__ import annotations
 import base64
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Row
 
 from tablestream.base.data_text import data_text, leave_out_data, leaves_out_data
 from tablestream.connectors.postgres.server import Server
@@ -28,13 +27,6 @@ from tablestream.errors import DatabaseError, RecordEncodingError
 
 if TYPE_CHECKING:
     import psycopg
-
-#: The columns of a task's result.
-RESULT = "rows BIGINT, deletes BIGINT, repeated BOOLEAN, stage STRING, text BINARY"
-_RESULT = pa.schema(
-    [("rows", pa.int64()), ("deletes", pa.int64()), ("repeated", pa.bool_()), ("stage", pa.string()),
-     ("text", pa.binary())]
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -53,23 +45,38 @@ class Task:
 
 
 @dataclass(frozen=True)
-class PostgresStage:
-    """What the workers do for a table of PostgreSQL, where they compute its changes: see `Task`."""
+class Part:
+    """The staged changes of one task."""
 
-    server: Server
-    statements: Statements | None
-    """None where nobody has looked at the table yet, as when a plan is explained."""
-    inline_bytes: int
+    rows: int
+    deletes: int
+    repeated: bool
+    """How many changes, how many of them are deletes, and whether a key may have several."""
+    stage: str | None
+    """The table that has them."""
+    text: str | None
+    """The changes themselves in Base64, if there is none."""
+
+    @property
+    def lines(self) -> bytes:
+        """The changes themselves."""
+        return base64.b64decode(self.text or "")
+
+
+@dataclass(frozen=True)
+class PostgresStage:
+    """What the workers do for a table of PostgreSQL, where they compute its changes."""
+
+    task: Callable[[str], Task]
+    """What a task knows, by the id of the query."""
     left_out: bool = field(default_factory=leaves_out_data)
 
     def line(self, columns: Mapping[str, str]) -> None:
         """See `Stage`."""
 
     def open(self, micro_batch_id: int, query_id: str) -> StagedChanges:  # noqa: ARG002 (the protocol's)
-        assert self.statements is not None  # noqa: S101 - the query has started
         leave_out_data(self.left_out)
-        prefix = self.statements.stage_prefix(query_id)
-        return StagedChanges(Task(self.server, self.statements, prefix, self.inline_bytes, self.left_out))
+        return StagedChanges(self.task(query_id))
 
 
 class _TaskFailed(Exception):  # noqa: N818 - the reason of a rollback
@@ -107,14 +114,13 @@ class StagedChanges:
             self._around.__exit__(_TaskFailed, _TaskFailed(), None)
 
 
-def parts_of(written: Iterable[str]) -> list[Row]:
-    """Read what tasks returned: rows as `RESULT`."""
-    found = [said for said in map(json.loads, written) if said is not None]
-    return [Row(**(one | {"text": one["text"] and base64.b64decode(one["text"])})) for one in found]
+def parts_of(written: Iterable[str]) -> list[Part]:
+    """Read what tasks returned."""
+    return [Part(**said) for said in map(json.loads, written) if said is not None]
 
 
 def staged(batches: Iterable[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
-    """Stage the changes of one task, and yield one row about them, as `RESULT`; nothing if there are none.
+    """Stage the changes of one task, and yield what `parts_of` reads; nothing if there are none.
 
     The columns of the changes are those of the output, then whether it is a delete, its time, and the number of the
     change among its key's.
@@ -125,7 +131,7 @@ def staged(batches: Iterable[pa.RecordBatch], task: Task) -> Iterator[pa.RecordB
         for batch in batches:
             staging.add(batch, around)
     if staging.rows:
-        yield staging.result()
+        yield pa.RecordBatch.from_pydict({"said": [staging.said()]})
 
 
 @dataclass
@@ -152,20 +158,11 @@ class _Staging:
         if len(self.waiting) > self.task.inline_bytes or self.copy is not None:
             self._flush(around)
 
-    def result(self) -> pa.RecordBatch:
-        """One row about all changes."""
-        return pa.RecordBatch.from_pylist([self._row()], _RESULT)
-
     def said(self) -> str:
-        """The same as JSON; ``null`` if there are no changes."""
-        row = self._row()
-        text = None if row["text"] is None else base64.b64encode(row["text"]).decode()
-        return json.dumps(row | {"text": text} if self.rows else None)
-
-    def _row(self) -> dict[str, Any]:
-        text = None if self.stage else bytes(self.waiting)
-        values = (self.rows, self.deletes, self.repeated, self.stage, text)
-        return dict(zip(_RESULT.names, values, strict=True))
+        """What the driver needs to know, as JSON; ``null`` if there are no changes."""
+        text = None if self.stage else base64.b64encode(self.waiting).decode()
+        part = Part(self.rows, self.deletes, self.repeated, self.stage, text)
+        return json.dumps(asdict(part) if self.rows else None)
 
     def _flush(self, around: ExitStack) -> None:
         if self.copy is None:

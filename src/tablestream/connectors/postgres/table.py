@@ -34,7 +34,7 @@ _SOFT_TYPES = ("timestamp with time zone", "boolean")
 #: The first version in which nulls can be equal in a unique key, as libpq tells it.
 _NULLS_NOT_DISTINCT = 150_000
 _TABLE = """
-SELECT c.oid::bigint, c.relkind::text FROM pg_catalog.pg_class c
+SELECT c.oid::bigint, c.relkind::text, pg_catalog.pg_has_role(c.relowner, 'USAGE') FROM pg_catalog.pg_class c
   JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s
 """
 _COLUMNS = """
@@ -50,11 +50,6 @@ SELECT ARRAY(SELECT a.attname::text FROM generate_series(0, i.indnkeyatts - 1) p
   coalesce((to_jsonb(i) ->> 'indnullsnotdistinct')::boolean, false)
 FROM pg_catalog.pg_index i WHERE i.indrelid = %s::bigint::oid AND i.indisunique AND i.indisvalid AND i.indimmediate
   AND i.indpred IS NULL AND i.indexprs IS NULL
-"""
-
-_OWNER = """
-SELECT pg_catalog.pg_has_role(c.relowner, 'USAGE') FROM pg_catalog.pg_class c
-  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s
 """
 
 #: Which of some rights the role lacks. Rights on the columns that the output has are enough, except for DELETE.
@@ -83,9 +78,11 @@ class Stored:
 
 @dataclass(frozen=True)
 class Table:
-    """An existing table: its kind, its columns by name, and the unique keys with how they take nulls."""
+    """An existing table: its kind, whether it is the role's own, its columns by name, and its unique keys with how they
+    take nulls."""
 
     kind: str
+    is_ours: bool
     columns: dict[str, Stored]
     keys: tuple[tuple[frozenset[str], bool], ...]
 
@@ -95,9 +92,10 @@ def look_at(connection: psycopg.Connection, name: TableName) -> Table | None:
     found = connection.execute(_TABLE, (name.schema, name.table)).fetchone()
     if found is None:
         return None
-    columns = [Stored(*row) for row in connection.execute(_COLUMNS, (found[0],))]
-    keys = tuple((frozenset(names), nulls) for names, nulls in connection.execute(_KEYS, (found[0],)))
-    return Table(found[1], {one.name: one for one in columns}, keys)
+    oid, kind, is_ours = found
+    columns = [Stored(*row) for row in connection.execute(_COLUMNS, (oid,))]
+    keys = tuple((frozenset(names), nulls) for names, nulls in connection.execute(_KEYS, (oid,)))
+    return Table(kind, is_ours, {one.name: one for one in columns}, keys)
 
 
 def described(
@@ -213,11 +211,6 @@ def widened(wanted: Statements, table: Table) -> Table:
     added = _missing(wanted, table) if widening(wanted, table) else ()
     columns = {one.name: Stored(one.name, one.type, True, False, False, True) for one in added}
     return replace(table, columns=table.columns | columns)
-
-
-def is_owner(connection: psycopg.Connection, name: TableName) -> bool:
-    """Whether the role may change the columns of a table."""
-    return connection.execute(_OWNER, (name.schema, name.table)).fetchone() == (True,)
 
 
 def _fitted(wanted: Column, table: Table, kinds: StructType, refuse: _Refusal) -> Column:
