@@ -143,8 +143,7 @@ class RsTable:
         """Whether a query of the table, which is t, has rows."""
         from deltalake import QueryBuilder
 
-        assert self._table is not None  # noqa: S101 - the caller has looked
-        return bool(pa.table(QueryBuilder().register("t", self._table).execute(query)).num_rows)
+        return bool(pa.table(QueryBuilder().register("t", self._there).execute(query)).num_rows)
 
     def commits(self, limit: int | None = None) -> list[Commit]:
         return [] if self._table is None else [_commit(one) for one in self._table.history(limit)]
@@ -162,9 +161,8 @@ class RsTable:
     def add_columns(self, columns: T.StructType) -> None:
         from deltalake import Schema
 
-        assert self._table is not None  # noqa: S101 - the caller has looked
         if columns.names:
-            self._table.alter.add_columns(Schema.from_arrow(_arrow_schema(columns)).fields)
+            self._there.alter.add_columns(Schema.from_arrow(_arrow_schema(columns)).fields)
 
     def merge(self, changes: DataFrame, key_columns: Sequence[str], said: DeltaMark) -> None:
         with self._source(changes, said.query, key_columns) as source:
@@ -174,13 +172,12 @@ class RsTable:
         self, source: Any, columns: Sequence[str], key_columns: Sequence[str], said: DeltaMark
     ) -> None:
         """Merge one change per key, whose columns are called as `short_names` says."""
-        assert self._table is not None  # noqa: S101 - the caller has looked
-        names = short_names(columns)
+        table, names = self._there, short_names(columns)
         given = {quoted(name): f"c.{short}" for name, short in names.items()}
         on = " AND ".join(f"(t.{quoted(one)} IS NOT DISTINCT FROM c.{names[one]})" for one in key_columns)
         values = {column: value for column, value in given.items() if column not in map(quoted, key_columns)}
-        before = self._table.version()
-        merge = self._table.merge(
+        before = table.version()
+        merge = table.merge(
             source,
             on,
             source_alias="c",
@@ -192,23 +189,20 @@ class RsTable:
             merge = merge.when_matched_update(values)
         merge = merge.when_not_matched_insert(given, f"c.{CHANGE_TYPE} <> 'delete'")
         (merge.when_not_matched_by_source_delete() if said.whole else merge).execute()
-        if self._table.version() == before:  # delta-rs commits nothing if nothing changes
+        if table.version() == before:  # delta-rs commits nothing if nothing changes
             self.mark(T.StructType(), said)
 
     def add_files(self, columns: T.StructType, files: Sequence[Mapping[str, Any]], said: DeltaMark) -> None:
         """Commit files that the workers wrote in their place: names, sizes and statistics."""
         from deltalake.transaction import AddAction, RemoveAction
 
-        if self._table is None:
-            self._create(_arrow_schema(columns))
-        assert self._table is not None  # noqa: S101 - it is there now
+        table = self._made(_arrow_schema(columns))
         now_ms = time.time_ns() // 1_000_000
         actions: list[AddAction | RemoveAction] = [
             AddAction(one["path"], one["bytes"], {}, now_ms, True, one["statistics"]) for one in files
         ]
-        schema = self._table.schema()
         mode = "overwrite" if said.whole else "append"
-        self._table.create_write_transaction(actions, mode, schema, commit_properties=_properties(said))
+        table.create_write_transaction(actions, mode, table.schema(), commit_properties=_properties(said))
 
     def merge_files(
         self, columns: T.StructType, files: Sequence[str], key_columns: Sequence[str], said: DeltaMark
@@ -247,18 +241,14 @@ class RsTable:
         return self._finds(f"SELECT 1 AS found FROM t GROUP BY {keys} HAVING count(*) > 1 LIMIT 1")
 
     def take_back(self, number: int, said: DeltaMark) -> None:
-        assert self._table is not None  # noqa: S101 - the caller has looked
-        self._table.delete(f"{ORDER}['micro_batch'] >= {number}", writer_properties=self._statistics())
+        self._there.delete(f"{ORDER}['micro_batch'] >= {number}", writer_properties=self._statistics())
         self.mark(T.StructType(), said)
 
     def _write(self, source: pa.Table | pa.RecordBatchReader, said: DeltaMark) -> None:
         from deltalake import write_deltalake
 
-        if self._table is None:
-            self._create(source.schema)
-        assert self._table is not None  # noqa: S101 - it is there now
         write_deltalake(
-            self._table,
+            self._made(source.schema),
             source,
             mode="overwrite" if said.whole else "append",
             schema_mode="merge",
@@ -279,15 +269,26 @@ class RsTable:
         files = pa.table(self._table.get_add_actions())
         return sum(files.column("size_bytes").to_pylist())
 
-    def _create(self, columns: pa.Schema) -> None:
-        """Create the table without rows: only where a table is, delta-rs refuses the second of two equal marks."""
+    @property
+    def _there(self) -> DeltaTable:
+        """The table, of which the caller knows that it is there."""
+        assert self._table is not None  # noqa: S101 - see above
+        return self._table
+
+    def _made(self, columns: pa.Schema) -> DeltaTable:
+        """The table, created without rows if there is none.
+
+        Only where a table is does delta-rs refuse the second of two equal marks.
+        """
         from deltalake import DeltaTable
         from deltalake.exceptions import CommitFailedError
 
-        DeltaTable.create(self.uri, columns, mode="ignore", storage_options=self._options)
-        self._table = DeltaTable(self.uri, storage_options=self._options)
-        if self._table.version() > 0 or self._table.file_uris():
-            raise CommitFailedError(f"Concurrent writers: another one has written to {self.uri} meanwhile.")
+        if self._table is None:
+            DeltaTable.create(self.uri, columns, mode="ignore", storage_options=self._options)
+            self._table = DeltaTable(self.uri, storage_options=self._options)
+            if self._table.version() > 0 or self._table.file_uris():
+                raise CommitFailedError(f"Concurrent writers: another one has written to {self.uri} meanwhile.")
+        return self._table
 
     def _statistics(self) -> WriterProperties:
         """Leave out statistics that delta-rs rounds: by those of long decimals and of NaN, readers skip files."""
@@ -306,9 +307,9 @@ class RsTable:
         For MERGE, `merged_by` is the key: the last change of each remains, under the names c0, c1, ...
         """
         fitted = self._fitted(frame)
-        names = [name for name in fitted.columns if not merged_by or name not in CHANGE_COLUMNS]
-        short = {name: f"c{number}" if merged_by else name for number, name in enumerate(names)}
-        short |= {CHANGE_TYPE: CHANGE_TYPE} if merged_by else {}
+        short = {name: name for name in fitted.columns}
+        if merged_by:
+            short = short_names(fitted.columns) | {CHANGE_TYPE: CHANGE_TYPE}
         if self.has_few:
             table = fitted.toArrow().cast(_arrow_schema(fitted.schema))
             rows = _last_in_memory(table, merged_by) if merged_by else table

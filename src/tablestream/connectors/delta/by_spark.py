@@ -124,40 +124,43 @@ class SparkTable:
 
     def add_columns(self, columns: StructType) -> None:
         """Add columns that can be null, as a commit of its own without a mark; none if there are none."""
-        assert self._table is not None  # noqa: S101 - the caller has looked
         if columns.names:
             added = [F.lit(None).cast(one.dataType).alias(one.name) for one in columns]
-            rows = self._table.limit(0).select("*", *added)
+            rows = self._there.limit(0).select("*", *added)
             with self._quick():
                 rows.write.format("delta").option("mergeSchema", value=True).mode("append").save(self.path)
                 self._table = _read(self.spark, self.path)
 
     def merge(self, changes: DataFrame, key_columns: Sequence[str], said: DeltaMark) -> None:
         """Bring the table to the state after the last changes of keys. A mark that is whole deletes all other rows."""
-        assert self._table is not None  # noqa: S101 - the caller has looked
+        table = self._there
         key = changes.select(*map(quoted, key_columns)).schema
-        texts = {name: _escaped(text) for name, text in as_texts(self._table.schema, key).items()}
+        texts = {name: _escaped(text) for name, text in as_texts(table.schema, key).items()}
         merge = _merge_statement(changes.columns, key_columns, texts, whole=said.whole)
         # Delta marks the writes of this session, and skips them if the mark already exists.
-        with self._quick(), changed(self.spark, _marking(said)):
-            self.spark.sql(merge, target=self._table, changes=last_changes(changes, key_columns))
+        marking = {TXN_APP_ID: said.app_id, TXN_VERSION: str(said.micro_batch), METADATA: said.text}
+        with self._quick(), changed(self.spark, marking):
+            self.spark.sql(merge, target=table, changes=last_changes(changes, key_columns))
 
     def has_twice(self, key_columns: Sequence[str]) -> bool:
         """Whether a key has several rows."""
-        assert self._table is not None  # noqa: S101 - the caller has looked
-        return not self._table.groupBy(*map(quoted, key_columns)).count().where("count > 1").isEmpty()
+        return not self._there.groupBy(*map(quoted, key_columns)).count().where("count > 1").isEmpty()
 
     def clean(self, query: str) -> None:
         """Do nothing: Spark leaves only what VACUUM deletes."""
 
     def take_back(self, number: int, said: DeltaMark) -> None:
         """Delete a log's micro-batches from a number on. This is a commit of its own, before the mark's."""
-        assert self._table is not None  # noqa: S101 - the caller has looked
+        table = self._there
         with self._quick():
-            self.spark.sql(
-                f"DELETE FROM {{target}} WHERE {ORDER}.micro_batch >= {number}", target=self._table
-            )
-        self.append(self._table.limit(0), said)
+            self.spark.sql(f"DELETE FROM {{target}} WHERE {ORDER}.micro_batch >= {number}", target=table)
+        self.append(table.limit(0), said)
+
+    @property
+    def _there(self) -> DataFrame:
+        """The table, of which the caller knows that it is there."""
+        assert self._table is not None  # noqa: S101 - see above
+        return self._table
 
     def _quick(self) -> AbstractContextManager[None]:
         return changed(self.spark, _listing(self.spark))
@@ -197,7 +200,7 @@ def _merge_statement(
     works, too. The target is a view of the path, because SQL accepts only absolute paths.
     """
     stored = [name for name in columns if name not in CHANGE_COLUMNS]
-    names = {name: _name(name) for name in stored}
+    names = {name: _escaped(quoted(name)) for name in stored}
     given = {name: f"c.{names[name]}" for name in stored} | dict(texts)
     on = " AND ".join(f"t.{names[name]} <=> {given[name]}" for name in key_columns)
     assign = ", ".join(f"t.{names[name]} = {given[name]}" for name in stored if name not in key_columns)
@@ -211,11 +214,6 @@ def _merge_statement(
     )
 
 
-def _marking(said: DeltaMark) -> dict[str, str]:
-    """The settings by which Delta marks a statement."""
-    return {TXN_APP_ID: said.app_id, TXN_VERSION: str(said.micro_batch), METADATA: said.text}
-
-
 def _listing(spark: SparkSession) -> dict[str, str]:
     """Let as many tasks list the table's files as the query's shuffles have, unless the user chose a number.
 
@@ -225,10 +223,6 @@ def _listing(spark: SparkSession) -> dict[str, str]:
         return {}
     tasks = spark.conf.get(_SHUFFLE_TASKS) or ""
     return {_LISTING_TASKS: str(min(int(tasks), _MOST_LISTING_TASKS))} if tasks.isdecimal() else {}
-
-
-def _name(column: str) -> str:
-    return _escaped(quoted(column))
 
 
 def _escaped(sql: str) -> str:
