@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import types as T
 
 from tablestream.base.type_lattice import Misfit
-from tablestream.connectors.delta.types import misfits
+from tablestream.connectors.delta.columns import misfits
 
 pytestmark = pytest.mark.usefixtures("spark")
 

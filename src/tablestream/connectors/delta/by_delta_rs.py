@@ -40,8 +40,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from tablestream.base.type_parts import within
 from tablestream.connectors.delta.by_spark import last_changes
 from tablestream.connectors.delta.marks import Commit, DeltaMark
-from tablestream.connectors.delta.names import needs_mapping
-from tablestream.connectors.delta.types import DECLARED, as_texts
+from tablestream.connectors.delta.columns import DECLARED, as_texts, needs_mapping
 from tablestream.connectors.parquet_file import ParquetFile
 from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, quoted
 
