@@ -36,16 +36,9 @@ class Shown:
         the order. `operator`, `reason`: the operator that drops them, and why.
         """
         key = dict(zip(self.key, messages.select(self.columns), strict=True))
-        return messages.select(
-            *place,
-            pl.lit(0, pl.Int64).alias(KEY_HASH),
-            TS,
-            pl.lit(operator).alias("_operator"),
-            pl.lit(reason).alias(REASON),
-            pl.col(PARTITION).alias("_source"),
-            _objects(key, messages.height).alias("_key"),
-            _objects(key | self._value(messages["v"]), messages.height).alias("_record"),
-        )
+        columns = key | self._value(messages["v"])
+        texts = (_objects(one, messages.height) for one in (key, columns))
+        return rejections(messages, place, operator, pl.lit(reason), *texts)
 
     def key_text(self, message: pl.DataFrame) -> str:
         """Return the key of a message as JSON."""
@@ -59,6 +52,27 @@ class Shown:
             return dict.fromkeys(self.value, value)
         parts = value.struct.unnest().select(pl.exclude(NOTHING))
         return dict(zip(self.value, parts, strict=True))
+
+
+def rejections(
+    frame: pl.DataFrame,
+    place: Sequence[pl.Expr | str],
+    operator: str,
+    reason: pl.Expr,
+    key: pl.Expr | pl.Series,
+    record: pl.Expr | pl.Series,
+) -> pl.DataFrame:
+    """Return the messages about records that an operator drops, one for each row of a frame."""
+    return frame.select(
+        *place,
+        pl.lit(0, pl.Int64).alias(KEY_HASH),
+        TS,
+        pl.lit(operator).alias("_operator"),
+        reason.alias(REASON),
+        pl.col(PARTITION).alias("_source"),
+        key.alias("_key"),
+        record.alias("_record"),
+    )
 
 
 def _objects(columns: Mapping[str, pl.Series], rows: int) -> pl.Series:

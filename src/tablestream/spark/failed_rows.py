@@ -25,9 +25,10 @@ from tablestream.base.data_text import cut_text
 from tablestream.errors import ExpressionError
 from tablestream.operators.reasons import FAILED
 from tablestream.runtime.drops import Drops, example_text, place_text
+from tablestream.runtime.rejections import rejections
 from tablestream.runtime.rounds import Port
 from tablestream.spark.failing import HINT, SENTENCE, Watched
-from tablestream.state.changes import KEY_HASH, PARTITION, POSITION, TS
+from tablestream.state.changes import PARTITION, POSITION, TS
 
 #: What says which expression of a source fails on a record: of a key, a time or an order; of the condition for deletes;
 #: of a value.
@@ -125,13 +126,5 @@ def _example(at: pl.DataFrame, key: str) -> str:
 
 def _told(place: pl.DataFrame, owner: Watched, said: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     """The messages about rejected rows."""
-    texts = {"_key": [one["key"] for one in said], "_record": [one["row"] for one in said]}
-    return place.select(
-        pl.exclude(_SAID, TS),
-        pl.lit(0, pl.Int64).alias(KEY_HASH),
-        TS,
-        pl.lit(owner.operator).alias("_operator"),
-        pl.lit(FAILED).alias("_reason"),
-        pl.col(PARTITION).alias("_source"),
-        *(pl.Series(name, values, dtype=pl.String) for name, values in texts.items()),
-    )
+    texts = (pl.Series([one[name] for one in said], dtype=pl.String) for name in ("key", "row"))
+    return rejections(place, [pl.exclude(_SAID, TS)], owner.operator, pl.lit(FAILED), *texts)

@@ -32,14 +32,13 @@ from tablestream.runtime.drops import (
     unread_text,
 )
 from tablestream.runtime.order import lowest
-from tablestream.runtime.rejections import Shown
+from tablestream.runtime.rejections import REASON, Shown, rejections
 from tablestream.runtime.rounds import RANKS, Port
 from tablestream.spark import blobs
 from tablestream.spark.failed_rows import FailedRecords, FailedRows
 from tablestream.spark.texts import checked_texts
 from tablestream.state.changes import (
     BOOTSTRAP,
-    KEY_HASH,
     LIVE,
     NOTHING,
     PARTITION,
@@ -54,7 +53,6 @@ from tablestream.state.positions import Ints, frame_of
 #: Rows that are packed together: blobs should be large, whatever the size of the session's Arrow record batches.
 ROWS = 100_000
 
-_REASON = "_reason"
 #: Whether a tombstone lacks its time or, in the user's order, what orders it.
 _LACKS = "_lacks"
 #: A later time would stay the latest one forever, and arithmetic with it would overflow 64 bits.
@@ -175,11 +173,11 @@ class SourcePacker:
         for table in _gathered(batches):
             checked = checked_texts(in_utc(table), self.name)
             frame = places.put(frame_of(checked).with_columns(_TIME_THERE_IS))
-            frame = frame.with_columns(self._reason(frame.columns).alias(_REASON))
+            frame = frame.with_columns(self._reason(frame.columns).alias(REASON))
             accepted, rejected = _split(frame)
             self._check(rejected)
             packed = list(self._failing(frame, accepted, drops))
-            for reason, count in rejected[_REASON].value_counts(sort=True).iter_rows():
+            for reason, count in rejected[REASON].value_counts(sort=True).iter_rows():
                 drops.add(self.name, reason, count, partial(self._example, rejected, reason))
             drops.accept(self.name, accepted.height)
             self._check_times(accepted)
@@ -212,7 +210,7 @@ class SourcePacker:
 
     def _example(self, rejected: pl.DataFrame, reason: str) -> str:
         """Say which record is one of those that were rejected for a reason."""
-        row = rejected.filter(pl.col(_REASON) == reason).head(1)
+        row = rejected.filter(pl.col(REASON) == reason).head(1)
         partition, position = row[PARTITION].item(), row[POSITION].item()
         if reason == MALFORMED:
             return example_text(
@@ -226,7 +224,7 @@ class SourcePacker:
     def _check(self, rejected: pl.DataFrame) -> None:
         """End the query at a row that cannot be read, in mode ``fail``."""
         broken = (
-            rejected.filter(pl.col(_REASON) == MALFORMED)
+            rejected.filter(pl.col(REASON) == MALFORMED)
             if self.origin.on_malformed == "fail"
             else rejected.clear()
         )
@@ -241,9 +239,9 @@ class SourcePacker:
     def _failing(self, frame: pl.DataFrame, accepted: pl.DataFrame, drops: Drops) -> Iterator[blobs.Blob]:
         """Handle the records for which expressions fail, and that are not dropped for it."""
         if self.failed_records is not None:
-            told = self.failed_records.handled(frame, drops, dropped=pl.col(_REASON).is_not_null())
+            told = self.failed_records.handled(frame, drops, dropped=pl.col(REASON).is_not_null())
             for port in self.rejecting:
-                yield from self._tell(port, told.with_columns(pl.lit(FAILED).alias(_REASON)))
+                yield from self._tell(port, told.with_columns(pl.lit(FAILED).alias(REASON)))
         if self.failed is None:
             return
         time = pl.coalesce(TS, "__own").alias(TS) if "__own" in frame.columns else pl.col(TS)
@@ -263,21 +261,11 @@ class SourcePacker:
     def _tell(self, port: Port, rejected: pl.DataFrame) -> Iterator[blobs.Blob]:
         """Messages about dropped records. Rows that could not be read are included only in mode ``keep``."""
         if self.origin.on_malformed == "drop":
-            rejected = rejected.filter(pl.col(_REASON) != MALFORMED)
-        partition, zero = pl.col(PARTITION), pl.lit(0, pl.Int64)
-        messages = rejected.select(
-            pl.col(TIME).fill_null(strategy="zero") if rejected.schema[TIME].is_integer() else pl.col(TIME),
-            partition,
-            POSITION,
-            (pl.col(_ELEMENT) * RANKS + port.rank).alias(_FIRST_HOP),
-            zero.alias(KEY_HASH),
-            TS,
-            pl.lit(self.name).alias("_operator"),
-            pl.col(_REASON),
-            partition.alias("_source"),
-            pl.col("__key_json").alias("_key"),
-            pl.col("__record").alias("_record"),
-        )
+            rejected = rejected.filter(pl.col(REASON) != MALFORMED)
+        time = pl.col(TIME).fill_null(strategy="zero") if rejected.schema[TIME].is_integer() else TIME
+        hop = (pl.col(_ELEMENT) * RANKS + port.rank).alias(_FIRST_HOP)
+        told = (pl.col(REASON), pl.col("__key_json"), pl.col("__record"))
+        messages = rejections(rejected, [time, PARTITION, POSITION, hop], self.name, *told)
         return blobs.pack(port, messages, self.shards)
 
     def _pack(self, consumer: Consumer, frame: pl.DataFrame) -> Iterator[blobs.Blob]:
@@ -302,7 +290,7 @@ class SourcePacker:
 
 def _split(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The accepted and the rejected records. Most often all are accepted; filtering them would copy every column."""
-    reason = frame[_REASON]
+    reason = frame[REASON]
     if reason.null_count() == frame.height:
         return frame, frame.clear()
     return frame.filter(reason.is_null()), frame.filter(reason.is_not_null())
