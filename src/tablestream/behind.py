@@ -19,12 +19,12 @@ from tablestream.connectors.kafka.lag import records_behind
 from tablestream.connectors.kafka.options import checked_servers
 from tablestream.connectors.lag import Behind
 from tablestream.connectors.sink import checked_path
-from tablestream.connectors.small_texts import documents, numbered_names, whole_text
+from tablestream.connectors.small_texts import numbered_names, whole_text
 from tablestream.connectors.source import Option
 from tablestream.connectors.spark_place import seen_by_spark
 from tablestream.errors import StateError
 from tablestream.spark.generations import current
-from tablestream.spark.stored_plan import PLAN_TEXT
+from tablestream.spark.stored_plan import stored_text
 from tablestream.spark.stored_state import query_of
 
 #: A fact of each round in the text of a plan.
@@ -179,8 +179,7 @@ def _named(spark: SparkSession, checkpoint: str, count: int) -> list[tuple[str, 
 
     A plan of one source without an operator has no facts, and so no name.
     """
-    texts = documents(spark, f"{checkpoint}/{PLAN_TEXT}", "part-*")
-    text = texts[0]["value"] if texts else ""
+    text = stored_text(spark, checkpoint) or ""
     found = _SOURCES.search(text)
     names = tuple(found[1].split(", ") if found else _WITHOUT_STATE.findall(text))
     return [(name,) for name in names] if len(names) == count else [names] * count

@@ -16,15 +16,27 @@ from pyspark.sql import functions as F
 
 from tablestream.arguments.kinds import check_session, whole
 from tablestream.base.calling import user_line
+from tablestream.connectors.sink import CHANGE_TYPE, NUMBER, ORDER
 from tablestream.connectors.workers import prepare_workers
-from tablestream.errors import ArgumentError
-from tablestream.planner.catalogue import StoredTable
+from tablestream.errors import ArgumentError, StateError, TargetError
+from tablestream.planner.catalogue import StoredTable, decode
+from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.spark import blobs
 from tablestream.spark.row_frames import frame_of
 from tablestream.spark.stored_key import KeyRows
-from tablestream.spark.stored_rows import StoredRows, check_history, chosen, moment_of, shown
+from tablestream.spark.stored_rows import (
+    VALID_FROM,
+    VALID_TO,
+    StoredRows,
+    check_history,
+    chosen,
+    moment_of,
+    shown,
+)
 from tablestream.spark.stored_state import StoredState, store_of
 from tablestream.spark.unpacking import by_batches
+from tablestream.topology.graph import named_as
+from tablestream.topology.nodes import Node
 
 
 def read_state(
@@ -170,3 +182,30 @@ def check_kinds(checkpoint: Any, batch_id: Any, table: Any = "", limit: Any = 1)
             raise ArgumentError(
                 f"{name}={given!r} is not {wanted}.", hint=f"Give {wanted}.", where=user_line()
             )
+
+
+def stored_output(
+    spark: SparkSession, checkpoint: str, plan: PhysicalPlan, node: Node, micro_batch: int
+) -> DataFrame:
+    """Return the rows of a table after a micro-batch, as changes that insert them; `TargetError` if there are none."""
+    name = named_as(node, plan.names)
+    try:
+        known = StoredState.of(spark, checkpoint, micro_batch).tables().by_name.get(name)
+    except StateError as error:
+        raise _not_stored(name, error.reason) from error
+    now = [table for work in plan.rounds for table in decode(work.tables).tables if table.name == name]
+    if known is None or known not in now or (known.key, known.value) != (node.key, node.value):
+        raise _not_stored(name, f"The state does not have the rows of '{name}'.")
+    _, rows = read_stored(spark, checkpoint, name, micro_batch, None)
+    if known.history is not None:
+        rows = rows.where(F.col(VALID_TO).isNull()).drop(VALID_FROM, VALID_TO)
+    number = F.lit(0).cast("bigint").alias(NUMBER)
+    return rows.select("*", F.lit("insert").alias(CHANGE_TYPE), F.struct(number).alias(ORDER))
+
+
+def _not_stored(name: str, why: str) -> TargetError:
+    return TargetError(
+        f"The target of '{name}' cannot be rebuilt. {why}",
+        hint="What the state keeps can be: groups, versioned tables, and what has materialize(). Otherwise write to a"
+        " new target with a new checkpoint, which reads the sources from their beginning.",
+    )

@@ -12,6 +12,9 @@ On this machine an attempt's directory is complete, with its mark, before it get
 processes one renames, the other finds the micro-batch and drops its own. Elsewhere only Spark has the file system, and
 has no rename: the files are written in their place and then looked at; if two jobs wrote them, the micro-batch fails
 and is written again. The mark comes last.
+
+A log that is told anew, because its output has another meaning, gets all rows, and deletes of keys that are gone. Which
+keys its readers know is in the log itself: those whose last change is no delete.
 """
 
 from __future__ import annotations
@@ -22,13 +25,16 @@ import uuid
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import and_
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.readwriter import DataFrameWriter
 
 from tablestream.connectors.marks import Mark, Moment
+from tablestream.connectors.sink import CHANGE_TYPE, LATEST, ORDER, TIMESTAMP, quoted
 from tablestream.connectors.small_texts import lines_here, numbered_names, small_lines, write_here, write_line
 from tablestream.connectors.spark_place import on_this_machine
 from tablestream.errors import TargetError
@@ -175,3 +181,30 @@ def _remove(place: Path, tries: Path) -> None:
     with suppress(FileNotFoundError):
         place.rename(hidden)
     shutil.rmtree(hidden, ignore_errors=True)
+
+
+def live_keys(log: DataFrame, key_columns: Sequence[str]) -> DataFrame:
+    """Return the keys whose last change in a log is no delete, and the time of that change."""
+    changes = log.where(LATEST) if LATEST in log.columns else log
+    last = F.max_by(F.struct(CHANGE_TYPE, TIMESTAMP), F.struct("micro_batch", ORDER)).alias("__last")
+    kept = changes.where(F.col(CHANGE_TYPE) != "update_preimage").groupBy(*map(quoted, key_columns)).agg(last)
+    is_live = F.col(f"__last.{CHANGE_TYPE}") != "delete"
+    return kept.where(is_live).select(*map(quoted, key_columns), F.col(f"__last.{TIMESTAMP}"))
+
+
+def with_deletes(rows: DataFrame, live: DataFrame, key_columns: Sequence[str], micro_batch: int) -> DataFrame:
+    """Add a delete for each live key that has no row, with the time of its last change."""
+    same = (live[quoted(one)].eqNullSafe(rows[quoted(one)]) for one in key_columns)
+    gone = live.join(rows, reduce(and_, same, F.lit(True)), "left_anti")
+    order = F.struct(
+        *(
+            F.lit(micro_batch if one.name == "micro_batch" else None).cast(one.dataType).alias(one.name)
+            for one in rows.select(f"{ORDER}.*").schema
+        )
+    )
+    there = [*key_columns, TIMESTAMP]
+    absent = [
+        F.lit(None).cast(one.dataType).alias(one.name) for one in rows.drop(*there, CHANGE_TYPE, ORDER).schema
+    ]
+    kind = F.lit("delete").alias(CHANGE_TYPE)
+    return rows.unionByName(gone.select(*map(quoted, there), *absent, kind, order.alias(ORDER)))

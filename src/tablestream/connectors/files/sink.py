@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from tablestream.arguments.kinds import check_mapping
 from tablestream.base.calling import user_line
-from tablestream.connectors.files.batches import MICRO_BATCH, FileBatches, attempt_in
+from tablestream.connectors.files.batches import MICRO_BATCH, FileBatches, attempt_in, live_keys, with_deletes
 from tablestream.connectors.json_text import json_options, json_sql
 from tablestream.connectors.marks import Found, Mark, MarkingSink, OnMismatch, Verdict, judged, no_rebuild
 from tablestream.connectors.parquet_file import CODECS, ParquetFile, spark_schema
@@ -27,7 +27,6 @@ from tablestream.connectors.sink import CHANGE_TYPE, LATEST, ORDER, TIMESTAMP, S
 from tablestream.connectors.small_texts import first_line, write_line
 from tablestream.connectors.source import Option
 from tablestream.connectors.spark_place import check_writable, seen_by_spark
-from tablestream.connectors.told_anew import live_keys, with_deletes
 from tablestream.errors import ArgumentError, ReservedNameError, TargetError
 
 WriteFormat = Literal["parquet", "json"]
