@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tablestream.arguments.kinds import check_mapping, check_session, listed
 from tablestream.base.calling import user_line
 from tablestream.connectors.delta.lag import versions_behind
-from tablestream.connectors.files.lag import files_behind
+from tablestream.connectors.file_log import files_behind
 from tablestream.connectors.kafka.lag import records_behind
 from tablestream.connectors.kafka.options import checked_servers
 from tablestream.connectors.lag import Behind

@@ -1,16 +1,16 @@
-"""The log of Spark's file source in a checkpoint: which files a query has read; and which files there are."""
+"""The log of Spark's file source in a checkpoint: which files a query has read, and which there are."""
 
 from __future__ import annotations
 
 from typing import Any
 from urllib.parse import unquote
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tablestream.connectors.lag import Behind
 from tablestream.connectors.place import Place
-from tablestream.connectors.small_texts import json_object, small_lines
+from tablestream.connectors.small_texts import if_there, json_object, small_lines
 from tablestream.connectors.spark_place import no_pattern
 
 _LOG_OFFSET = "logOffset"
@@ -30,19 +30,35 @@ def files_read(spark: SparkSession, checkpoint: str, number: int, offset: Any) -
 
 def files_there(spark: SparkSession, directories: list[str]) -> dict[str, int] | None:
     """Return the files in directories in the same way; None if a directory is gone."""
-    try:
-        found = spark.read.format("binaryFile").load([no_pattern(one) for one in directories])
-    except AnalysisException as error:
-        if error.getCondition() != "PATH_NOT_FOUND":
-            raise
-        return None
     modified = F.unix_millis("_metadata.file_modification_time")
-    return {_place(row[0]): row[1] for row in found.select("_metadata.file_path", modified).collect()}
+    with if_there():
+        found = spark.read.format("binaryFile").load([no_pattern(one) for one in directories])
+        return {_place(row[0]): row[1] for row in found.select("_metadata.file_path", modified).collect()}
+    return None
 
 
 def directories_of(files: dict[str, int]) -> list[str]:
     """The directories in which files are."""
     return sorted({unquote(path).rpartition("/")[0] for path in files})
+
+
+def files_behind(spark: SparkSession, checkpoint: str, number: int, offset: Any) -> Behind | None:
+    """Compare the log of a source with the directories of the files that it names; None for another system's offset.
+
+    Files in directories of which none was read yet are not seen: the checkpoint does not say where the source looks.
+    """
+    read = files_read(spark, checkpoint, number, offset)
+    if read is None:
+        return None
+    if not read:
+        return Behind("files", why="no file was read yet, so the directory is not known")
+    places = directories_of(read)
+    there = files_there(spark, places)
+    if there is None:
+        return Behind("files", why=f"a directory of files that were read is gone: {', '.join(places)}")
+    unread = [modified_ms for path, modified_ms in there.items() if path not in read]
+    late_ms = max(max(unread, default=0) - max(read.values()), 0)
+    return Behind("files", len(unread), "files", 0 if not unread else None, late_ms / 1000)
 
 
 def _place(path: str) -> str:

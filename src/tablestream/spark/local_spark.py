@@ -137,8 +137,8 @@ def local_session(
     given = {} if memory is None else {_MEMORY: memory}
     home = tempfile.mkdtemp(prefix="tablestream-spark-")
     atexit.register(shutil.rmtree, home, ignore_errors=True)
-    with _variables(_memory() | given | _quick_java() | _home(Path(home))):
-        return _built(master, _ON_ONE_COMPUTER | dict(settings or {}))
+    with _variables(_memory() | given | _java_options(_QUICK_START) | _home(Path(home))):
+        return _built(master, dict(settings or {}))
 
 
 @contextlib.contextmanager
@@ -154,9 +154,16 @@ def local_spark(scratch: Path, log: Path, *, is_long: bool = False) -> Iterator[
     """
     check_java()
     scratch.mkdir(parents=True, exist_ok=True)
-    home = _home(scratch / "home")
-    with stderr_into(log), _variables(_memory() | _java_options(is_long=is_long) | home):
-        spark = _session(scratch)
+    logging = f"-Dlog4j2.configurationFile=file:{resources.files('tablestream.spark') / 'log4j2.properties'}"
+    options = _java_options(*([] if is_long else [_QUICK_START]), logging)
+    settings = {
+        "spark.local.dir": str(scratch / "spark"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+    }
+    with stderr_into(log), _variables(_memory() | options | _home(scratch / "home")):
+        spark = _built(MASTER, settings)
     try:
         yield spark
     finally:
@@ -164,21 +171,11 @@ def local_spark(scratch: Path, log: Path, *, is_long: bool = False) -> Iterator[
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _session(scratch: Path) -> SparkSession:
-    settings = {
-        "spark.local.dir": str(scratch / "spark"),
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.sql.streaming.numRecentProgressUpdates": "1000",
-    }
-    return _built(MASTER, _ON_ONE_COMPUTER | settings)
-
-
-def _built(master: str, settings: Mapping[str, str]) -> SparkSession:
+def _built(master: str, settings: dict[str, str]) -> SparkSession:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(master).appName("tablestream")
-    for name, value in settings.items():
+    for name, value in (_ON_ONE_COMPUTER | settings).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
@@ -217,16 +214,9 @@ def _memory() -> dict[str, str]:
     return {_MEMORY: os.environ.get(_MEMORY) or _MEMORY_DEFAULT}
 
 
-def _quick_java() -> dict[str, str]:
-    """Return the variable for a Java that starts quickly; the user's own options come last, and win."""
-    return {_JAVA_OPTIONS: f"{_QUICK_START} {os.environ.get(_JAVA_OPTIONS, '')}".strip()}
-
-
-def _java_options(*, is_long: bool) -> dict[str, str]:
-    """Return the variable for the options of Spark's Java, with the user's own after the others."""
-    logging = f"-Dlog4j2.configurationFile=file:{resources.files('tablestream.spark') / 'log4j2.properties'}"
-    options = [*([] if is_long else [_QUICK_START]), logging, os.environ.get(_JAVA_OPTIONS, "")]
-    return {_JAVA_OPTIONS: " ".join(filter(None, options))}
+def _java_options(*own: str) -> dict[str, str]:
+    """Return the variable for the options of Spark's Java; the user's own come last, and win."""
+    return {_JAVA_OPTIONS: " ".join(filter(None, (*own, os.environ.get(_JAVA_OPTIONS))))}
 
 
 @contextlib.contextmanager
