@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import unquote
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tablestream.connectors.lag import Behind
 from tablestream.connectors.place import Place
-from tablestream.connectors.small_texts import if_there, json_object, small_lines
+from tablestream.connectors.small_texts import json_object, small_lines
 from tablestream.connectors.spark_place import no_pattern
 
 _LOG_OFFSET = "logOffset"
@@ -30,11 +31,14 @@ def files_read(spark: SparkSession, checkpoint: str, number: int, offset: Any) -
 
 def files_there(spark: SparkSession, directories: list[str]) -> dict[str, int] | None:
     """Return the files in directories in the same way; None if a directory is gone."""
-    modified = F.unix_millis("_metadata.file_modification_time")
-    with if_there():
+    try:
         found = spark.read.format("binaryFile").load([no_pattern(one) for one in directories])
-        return {_place(row[0]): row[1] for row in found.select("_metadata.file_path", modified).collect()}
-    return None
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        return None
+    modified = F.unix_millis("_metadata.file_modification_time")
+    return {_place(row[0]): row[1] for row in found.select("_metadata.file_path", modified).collect()}
 
 
 def directories_of(files: dict[str, int]) -> list[str]:

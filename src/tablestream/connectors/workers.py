@@ -9,6 +9,7 @@ the driver's path means nothing, so one job asks the workers what they have.
 from __future__ import annotations
 
 import os
+import platform
 import re
 import sys
 from collections.abc import Callable
@@ -50,7 +51,7 @@ def prepare_workers(spark: SparkSession) -> None:
     lack, can_install = _lack(spark)
     if lack:
         raise SessionSettingError(
-            f"{lack}, and the driver's is {sys.executable} (Python {_version()}).",
+            f"{lack}, and the driver's is {sys.executable} (Python {platform.python_version()}).",
             hint=_remedy(spark, can_install=can_install),
         )
     _checked.add(spark)
@@ -110,18 +111,10 @@ def _remedy(spark: SparkSession, *, can_install: bool) -> str:
         where = "on the executors" if has_context(spark) else "on the executors of the Spark Connect server"
         install = f"Install tablestream's requirements {where}. Or set" if can_install else "Set"
         return (
-            f"{install} {_PYTHON} to a Python {_minor_version()} {where} that has tablestream's requirements,"
+            f"{install} {_PYTHON} to a Python {'.'.join(platform.python_version_tuple()[:2])} {where} that has"
+            " tablestream's requirements,"
             f" before {'you create the session' if has_context(spark) else 'the server starts'}."
         )
     if os.environ.get(_PYTHON):
         return f"Unset {_PYTHON}, or set it to {sys.executable}, before you create the session."
     return f"Import tablestream before you create the session, or set {_PYTHON} to {sys.executable} before."
-
-
-def _version() -> str:
-    return ".".join(map(str, sys.version_info[:3]))
-
-
-def _minor_version() -> str:
-    """The part of the version in which workers and driver must agree, such as 3.11."""
-    return ".".join(map(str, sys.version_info[:2]))

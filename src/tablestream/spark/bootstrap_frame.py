@@ -52,8 +52,7 @@ class Bootstrap:
 class Reading:
     """How the log of a table is read, as Spark analysed it."""
 
-    name: str
-    where: str
+    at: Place
     key: Sequence[Analysed]
     value: Sequence[Analysed]
     timestamp: Analysed | None
@@ -90,11 +89,10 @@ def _checked(batch: object, log: Reading) -> DataFrame:
     if isinstance(batch, DataFrame) and not batch.isStreaming:
         return batch
     kind = "a streaming one" if isinstance(batch, DataFrame) else f"a {type(batch).__name__}"
-    raise ArgumentError(
+    raise log.at.error(
+        ArgumentError,
         f"bootstrap= takes a batch DataFrame, not {kind}.",
-        hint="Read it with spark.read; the log is the first argument.",
-        operator=log.name,
-        where=log.where,
+        "Read it with spark.read; the log is the first argument.",
     )
 
 
@@ -114,16 +112,15 @@ def _analysed(batch: DataFrame, log: Reading, wanted: Sequence[Analysed], hint: 
     """Let Spark analyse the log's expressions over the batch frame, which is evaluated once."""
     columns: list[Column] = [one.column for one in wanted]
     advice = f"{hint} bootstrap= has the columns {', '.join(batch.columns)}."
-    return analysed(batch, columns, at=Place(log.name, log.where), hint=advice, deterministic=False)
+    return analysed(batch, columns, at=log.at, hint=advice, deterministic=False)
 
 
 def _check_type(mine: Analysed, its: Analysed, log: Reading) -> None:
     """Refuse a column of another type. Whether it can be null does not matter."""
     types = mine.type.simpleString(), its.type.simpleString()
     if types[0] != types[1]:
-        raise ArgumentError(
+        raise log.at.error(
+            ArgumentError,
             f"The column {its.name} of bootstrap= has the type {types[0]}, and in the log it is {types[1]}.",
-            hint=f'Cast it, as in F.col("{its.name}").cast("{types[1]}").',
-            operator=log.name,
-            where=log.where,
+            f'Cast it, as in F.col("{its.name}").cast("{types[1]}").',
         )

@@ -68,8 +68,8 @@ class SparkExpression:
 @lru_cache(maxsize=10_000)
 def spark_type(one: Field) -> T.DataType:
     """Return the Spark type of a field, every part of it nullable: a row may be absent."""
-    described = {"type": "struct", "fields": [_field_json(json.loads(one.type))]}
-    return nullable(T.StructType.fromJson(described).fields[0].dataType)
+    described = {"name": one.name, "type": json.loads(one.type), "nullable": True, "metadata": {}}
+    return nullable(T.StructField.fromJson(described).dataType)
 
 
 def schema_of(fields: Sequence[Field]) -> T.StructType:
@@ -92,10 +92,6 @@ def sql_type(kind: T.DataType) -> str:
         fields = (f"{sink.quoted(one.name)}: {sql_type(one.dataType)}" for one in kind.fields)
         return f"struct<{', '.join(fields)}>"
     return kind.simpleString()
-
-
-def _field_json(kind: object) -> dict[str, object]:
-    return {"name": "x", "type": kind, "nullable": True, "metadata": {}}
 
 
 def _in_spark(expression: object) -> SparkExpression:

@@ -99,7 +99,7 @@ def _failure_of(text: str) -> Failure:
         return Failure(kind.rpartition(".")[2], f"{message}{_users_line(text)}")
     said = _ENDED.sub("", text).partition("\n")[0] if of_java is None else of_java.group(1)
     cause = cause_of(text)
-    if is_unread_file(said):
+    if _READ_FAILED in said:
         return Failure(
             "STREAM_FAILED", f"{unread_file(said, cause)} (Spark: {said}{f' {cause}' if cause else ''})"
         )
@@ -127,16 +127,11 @@ def failed(error: StreamingQueryException) -> QueryFailedError:
     if isinstance(error, QueryFailedError):
         return error
     text = str(error)
-    found = failure_of(_with_cause(text, error))
+    cause = java_cause(error) if _READ_FAILED in text else ""  # which Spark leaves out
+    found = failure_of(f"{text}\nCaused by: {cause}" if cause else text)
     made = QueryFailedError(found.code, found.message, text=text)
     made.__cause__ = error
     return made
-
-
-def _with_cause(text: str, error: StreamingQueryException) -> str:
-    """The text of an error with the cause, which Spark leaves out, where the text alone does not say what to do."""
-    cause = java_cause(error) if is_unread_file(text) else ""
-    return f"{text}\nCaused by: {cause}" if cause else text
 
 
 def java_cause(error: StreamingQueryException) -> str:
@@ -160,16 +155,13 @@ class _Plain:
         """See Spark's ``StreamingQuery.awaitTermination``."""
         try:
             if timeout is None and isinstance(self, StreamingQuery):  # not that of Spark Connect
-                self._wait_in_python()
+                # So Ctrl-C interrupts Python, and not a call of Java that then breaks.
+                while self.isActive:
+                    time.sleep(_POLL_S)
             ended: bool | None = super().awaitTermination(timeout)  # type: ignore[misc]
         except StreamingQueryException as error:
             raise failed(error) from error
         return ended
-
-    def _wait_in_python(self) -> None:
-        """Wait until the query has ended, so that Ctrl-C interrupts Python, and not a call of Java that then breaks."""
-        while self.isActive:  # type: ignore[attr-defined]
-            time.sleep(_POLL_S)
 
 
 @cache
@@ -182,11 +174,6 @@ def saying_what_failed(query: StreamingQuery) -> StreamingQuery:
     """Return the same query; its errors begin with what failed."""
     query.__class__ = _plain(type(query))  # type: ignore[arg-type, unused-ignore]
     return query
-
-
-def is_unread_file(text: str) -> bool:
-    """Whether the text of a query's error is that of a file that Spark could not read."""
-    return _READ_FAILED in text
 
 
 def unread_file(text: str, cause: str) -> str:

@@ -296,11 +296,6 @@ def _split(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     return frame.filter(reason.is_null()), frame.filter(reason.is_not_null())
 
 
-def _as_ranks(values: pl.Series) -> Ints:
-    """Number values as they sort, from 1; 0 stands for null."""
-    return ints(values.rank("dense").fill_null(0))
-
-
 @dataclass(frozen=True)
 class _FirstPlaces:
     """Gives the rows of a bootstrap their place: before all records, by their time, then as they are numbered.
@@ -414,7 +409,7 @@ class _Places:
         """Give tombstones without an order the highest one before them in their partition, or else the lowest."""
         if self.ordered:
             known = pl.concat([self._highest.get(partition, times.clear()), times])
-            ranks, rows = _as_ranks(known), np.arange(len(known))
+            ranks, rows = ints(known.rank("dense").fill_null(0)), np.arange(len(known))
             # The place of the highest value up to each row: itself, or where the value is that high already.
             at = np.maximum.accumulate(np.where(ranks == np.maximum.accumulate(ranks), rows, 0))
             self._highest[partition] = known[pl.Series(at[-1:])].drop_nulls()

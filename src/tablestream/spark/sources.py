@@ -249,6 +249,8 @@ def source_of_frame(df: DataFrame, said: SourceSpec) -> tuple[Source, Analysed |
     text += [f"{name} {one.text}" for name, one in expressions.items() if one is not None]
     if said.columns is not None:
         text.append(f"columns {', '.join(one.text for one in value)}")
+    time = origin.time if timestamp is None else timestamp.text
+    log = Reading(said.at, key, value, timestamp, deletes, sequence)
     given = SourceFrame(
         frame,
         origin,
@@ -260,11 +262,9 @@ def source_of_frame(df: DataFrame, said: SourceSpec) -> tuple[Source, Analysed |
         ),
         kept=_live(origin, None),
         deciding=deciding,
-        bootstrap=_bootstrap(
-            said, frame, Reading(said.name, said.where, key, value, timestamp, deletes, sequence)
-        ),
+        bootstrap=_bootstrap(said, frame, log),
         own=own,
-        time_columns=_that_are(origin.time if timestamp is None else timestamp.text, [*key, *value]),
+        time_columns=frozenset(one.name for one in (*key, *value) if one.text == time),
         directory=next(iter(all_noted(df.schema, OF_PARQUET).values()), None),
         value_key=tuple(one.name for one in key if _is_of_value(df, one)),
     )
@@ -282,11 +282,6 @@ def source_of_frame(df: DataFrame, said: SourceSpec) -> tuple[Source, Analysed |
         lacks_times=given.lacks_times,
     )
     return source, sequence
-
-
-def _that_are(text: str | None, columns: Sequence[Analysed]) -> frozenset[str]:
-    """The columns that are what a text says."""
-    return frozenset(one.name for one in columns if one.text == text)
 
 
 def _said(origin: Origin) -> dict[str, Column]:

@@ -53,6 +53,7 @@ REJECTED_COLUMNS = (
     .add("key", "string")
     .add("record", "string")
 )
+_CONNECT = "under Spark Connect, workers do not know the number of the micro-batch"
 _LINES = pa.schema([("line", pa.string())])
 
 
@@ -114,10 +115,8 @@ def _staged(
     """Find out how one output is staged, if it is, and why Spark does what it does for it."""
     if not isinstance(sink, StagedSink):
         return None, "its sink takes nothing else"
-    if ending.before:
-        return None, "a change and the row before it are two rows"
-    if not has_context(spark):
-        return None, "under Spark Connect, workers do not know the number of the micro-batch"
+    if ending.before or not has_context(spark):
+        return None, "a change and the row before it are two rows" if ending.before else _CONNECT
     builder = Builder(replace(plan, endings=(ending,)), SparkExchange(Settings("", 0)))
     layout = builder.ending_layout(ending)
     types = _types(ending, layout)

@@ -339,8 +339,7 @@ def by_batches(
 def wide(kinds: dict[str, pa.DataType], rows: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:
     """Make a record batch of all columns; missing ones are null."""
     arrays = [
-        columns[name].cast(kind) if name in columns else pa.nulls(rows, kind)
-        for name, kind in kinds.items()
+        columns[name].cast(kind) if name in columns else pa.nulls(rows, kind) for name, kind in kinds.items()
     ]
     return pa.RecordBatch.from_arrays(arrays, names=list(kinds))
 

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from contextlib import AbstractContextManager
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tablestream.connectors.settings import changed
@@ -73,7 +72,11 @@ def volatile_parts(frame: DataFrame, column: Column, text: str) -> set[str]:
     if suspects:
         found |= suspects - _suspects(_explained(frame, column)[1].lower())
     if not found and (suspects or _may_compute_text(text, frame.columns)):
-        with _not_evaluating(frame.sparkSession):
+        spark = frame.sparkSession
+        excluded = spark.conf.get(_EXCLUDED, None)
+        rules = ",".join([*([excluded] if excluded else []), *_EVALUATING])
+        # A query that another thread starts meanwhile would have the same results.
+        with changed(spark, {_EXCLUDED: rules}):
             before, after = _explained(frame, column)
         if set(_TIME.findall(after)).difference(_TIME.findall(before)):
             found.add(_COMPUTED)
@@ -114,12 +117,3 @@ def _explained(frame: DataFrame, column: Column) -> tuple[str, str]:
     explained = "\n".join(row[0] for row in lines)  # one row, or one a line where the optimizer fails
     analysed, _, optimised = explained.partition(_ANALYSED)[2].partition(_OPTIMISED)
     return analysed.partition(_BARRIER)[0], optimised.partition(_BARRIER)[0]
-
-
-def _not_evaluating(spark: SparkSession) -> AbstractContextManager[None]:
-    """Let Spark's optimizer leave constants as they are written.
-
-    A query that another thread starts meanwhile would have the same results.
-    """
-    before = spark.conf.get(_EXCLUDED, None)
-    return changed(spark, {_EXCLUDED: ",".join([*([before] if before else []), *_EVALUATING])})

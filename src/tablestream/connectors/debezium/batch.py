@@ -64,7 +64,7 @@ class RecordReader:
 
     def read(self, keys: pa.Array, values: pa.Array, headers: pa.Array) -> Records:
         found = Records([], [], [], {}, {}, [], {})
-        usual = self.usual.event if _is_utf8(values) else _never
+        usual = self.usual.event if _is_utf8(values) else lambda _: None
         events, rows, wires, said = found.events, found.keys, found.key_wires, found.meta
         for i, (key, value) in enumerate(zip(keys.to_pylist(), values.to_pylist(), strict=True)):
             event, row, wire, meta = _UNREADABLE, None, None, _NO_META
@@ -153,10 +153,6 @@ def _is_utf8(values: pa.Array) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
-
-
-def _never(_: bytes) -> None:
-    return None
 
 
 @lru_cache(maxsize=1000)

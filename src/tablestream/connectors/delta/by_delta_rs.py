@@ -39,8 +39,8 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from tablestream.base.type_parts import within
 from tablestream.connectors.delta.by_spark import last_changes
-from tablestream.connectors.delta.marks import Commit, DeltaMark
 from tablestream.connectors.delta.columns import DECLARED, as_texts, needs_mapping
+from tablestream.connectors.delta.marks import Commit, DeltaMark
 from tablestream.connectors.parquet_file import ParquetFile
 from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, quoted
 
@@ -286,7 +286,9 @@ class RsTable:
             DeltaTable.create(self.uri, columns, mode="ignore", storage_options=self._options)
             self._table = DeltaTable(self.uri, storage_options=self._options)
             if self._table.version() > 0 or self._table.file_uris():
-                raise CommitFailedError(f"Concurrent writers: another one has written to {self.uri} meanwhile.")
+                raise CommitFailedError(
+                    f"Concurrent writers: another one has written to {self.uri} meanwhile."
+                )
         return self._table
 
     def _statistics(self) -> WriterProperties:

@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType, TimestampType
 
-from tablestream.connectors.delta.marks import Commit, DeltaMark
 from tablestream.connectors.delta.columns import MAPPING, as_texts, needs_mapping
+from tablestream.connectors.delta.marks import Commit, DeltaMark
 from tablestream.connectors.settings import changed
 from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, quoted
 from tablestream.connectors.small_texts import if_there

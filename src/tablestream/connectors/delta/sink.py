@@ -19,9 +19,9 @@ from tablestream.base.extras import install_hint
 from tablestream.base.type_lattice import Misfit
 from tablestream.connectors.delta.by_delta_rs import FEW_ROWS, RsTable
 from tablestream.connectors.delta.by_spark import SETTINGS, SparkTable, lacking, last_changes, sets_up_writes
+from tablestream.connectors.delta.columns import can_be_added, lacked, misfits, why_refused
 from tablestream.connectors.delta.marks import DeltaMark, has_mark, last_mark, new_app_id, usual_app_id
 from tablestream.connectors.delta.staged import LogStage, TableStage
-from tablestream.connectors.delta.columns import can_be_added, lacked, misfits, why_refused
 from tablestream.connectors.marks import Found, MarkingSink, OnMismatch, Verdict, judged, no_rebuild
 from tablestream.connectors.place import Place
 from tablestream.connectors.shipping import has_context

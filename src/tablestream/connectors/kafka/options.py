@@ -65,7 +65,11 @@ def check_hidden(spark: SparkSession, options: Mapping[str, str]) -> None:
 
     Also refuse a session whose patterns only Java understands.
     """
-    secrets = {name: value for name, value in options.items() if _is_secret(name.lower(), value)}
+    secrets = {
+        name: value
+        for name, value in options.items()
+        if name.lower() in _SECRET or (name.lower() == _JAAS and "password" in value.lower())
+    }
     if not secrets:
         return
     given = {setting: spark.conf.get(setting, usual) or usual for setting, usual in _HIDES.items()}
@@ -92,10 +96,6 @@ def _compiled(setting: str, text: str) -> re.Pattern[str]:
             f"Cannot tell whether {setting}={text} hides this query's secrets: {error}.",
             hint="Write it so that Java and Python both accept it, with flags such as (?i) at the beginning.",
         ) from error
-
-
-def _is_secret(name: str, value: str) -> bool:
-    return name in _SECRET or (name == _JAAS and "password" in value.lower())
 
 
 def check_connector(spark: SparkSession) -> None:

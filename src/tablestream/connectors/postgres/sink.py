@@ -265,8 +265,7 @@ def _merge(connection: psycopg.Connection, task: Task, parts: Sequence[Part], *,
         repeated = {stage: any(one.repeated for one in some) for stage, some in staged_parts.items()}
         connection.execute(statements.delete_others(repeated))
     for stage, of_stage in staged_parts.items():
-        repeated = any(part.repeated for part in of_stage)
-        connection.execute(statements.upsert(stage, repeated=repeated))
+        _upsert_part(connection, statements, stage, of_stage)
     left_over = connection.execute(_STAGES, (statements.marks_schema, task.prefix)) if parts else ()
     _drop(connection, statements, {name for (name,) in left_over})
 
@@ -302,6 +301,12 @@ def _delete_part(
         )
     if any(part.deletes for part in parts):
         connection.execute(statements.delete(stage, repeated=any(part.repeated for part in parts)))
+
+
+def _upsert_part(
+    connection: psycopg.Connection, statements: Statements, stage: str, parts: Sequence[Part]
+) -> None:
+    connection.execute(statements.upsert(stage, repeated=any(part.repeated for part in parts)))
 
 
 def _drop(connection: psycopg.Connection, statements: Statements, stages: set[str]) -> None:

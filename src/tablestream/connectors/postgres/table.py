@@ -78,8 +78,10 @@ class Stored:
 
 @dataclass(frozen=True)
 class Table:
-    """An existing table: its kind, whether it is the role's own, its columns by name, and its unique keys with how they
-    take nulls."""
+    """An existing table: its kind, whether it is the role's own, its columns by name, its unique keys.
+
+    Of each key, whether nulls are equal in it.
+    """
 
     kind: str
     is_ours: bool
