@@ -1,14 +1,7 @@
-"""The rows that a table starts with, as its log is read: a batch data frame with the columns of a bootstrap.
+"""The rows that a table starts with, as its log is read: a batch data frame.
 
-===============  ====================  ==================================================================
-column           type                  meaning
-===============  ====================  ==================================================================
-``__key_0`` ..   any                   the key
-``__value_0``..  any                   the value; null if the row is deleted
-``__live``       boolean               false: a tombstone
-``__ts``         bigint or null        the time, microseconds since 1970
-``__sequence``   any                   ``sequence_by``, if it is given
-===============  ====================  ==================================================================
+Of the columns of `tablestream.spark.sources` it has the key, the value, ``__live``, ``__ts``, which may be null, and
+``__sequence``.
 
 `apply_as_deletes` and `timestamp` count only if the frame has the columns that they read. Without them a row exists,
 and its time is 1970: it is older than every record. So is a deleted row whose time is null.

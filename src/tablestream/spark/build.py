@@ -20,7 +20,6 @@ from tablestream.planner.result import Pointer, Result
 from tablestream.runtime.drops import ONLY_COUNTED, DropRules
 from tablestream.spark import blobs
 from tablestream.spark.columns import (
-    Failed,
     Scope,
     TableColumns,
     guarded,
@@ -33,7 +32,7 @@ from tablestream.spark.columns import (
 )
 from tablestream.spark.exchange import Blobs, Exchange
 from tablestream.spark.failed_rows import FAILED_KEY, FAILED_RECORD, SAYING, FailedRecords, FailedRows
-from tablestream.spark.failing import place_sql
+from tablestream.spark.failing import Failed, place_sql
 from tablestream.spark.layout import Layout
 from tablestream.spark.message_columns import filled, key_of
 from tablestream.spark.observations import observations

@@ -19,8 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
-from typing import Protocol
+from functools import lru_cache
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -28,9 +27,10 @@ from pyspark.sql import types as T
 
 from tablestream.base.type_parts import within
 from tablestream.connectors import sink
-from tablestream.spark.failing import Risk, Watched, failing, works
+from tablestream.spark.failing import Failed, Risk, View, failing, works
 from tablestream.spark.row import LEFT, RIGHT, Plain, side_column
 from tablestream.spark.types import nullable
+from tablestream.spark.watching import PlanWatch
 from tablestream.topology.nodes import Expression, Field, Fields, Filter, Join, Named, Node, Select
 from tablestream.topology.streams import SelectKey, ToStream
 
@@ -150,60 +150,6 @@ def opened(port: int, *parts: str) -> Column:
     return internal(opened_name(port, *parts))
 
 
-@dataclass(frozen=True)
-class View:
-    """The rows that expressions see."""
-
-    owner: Node | str
-    """The table whose expressions they are, or the name of the operator."""
-    beside: dict[str, str]
-    """The columns, as SQL by the names that expressions use."""
-    key: dict[str, str]
-    row: dict[str, str]
-    """The key, and the whole row, by names for the user."""
-
-
-@dataclass(frozen=True)
-class Failed:
-    """A column that says which expression of a table fails on a row.
-
-    `tested`: the column that is null where none does: this one, or one that raises otherwise.
-    """
-
-    column: str
-    owner: Watched
-    view: View
-    risks: tuple[Risk, ...]
-    tested: str
-
-    @cached_property
-    def is_fine(self) -> Column:
-        """Whether none fails."""
-        return internal(f"{self.tested} IS NULL")
-
-    def is_fine_where(self, there: str) -> Column:
-        """The same of rows that are there, as SQL."""
-        return internal(f"({there}) AND {self.tested} IS NULL")
-
-    @property
-    def rejects(self) -> bool:
-        """Whether a row for which one fails is rejected."""
-        return self.owner.mode == "reject"
-
-
-class Watch(Protocol):
-    """Says what becomes of rows for which an expression fails."""
-
-    def of(self, owner: Node | str) -> Watched:
-        """What applies to a table, or to the operator of a name."""
-
-    def raising(self, owner: Watched, column: str, view: View, risks: Sequence[Risk]) -> str | None:
-        """What raises where a column says that an expression fails, as SQL, if Spark is to do it."""
-
-    def refuse_python(self, rows: DataFrame, risks: Sequence[Risk], owner: Watched) -> None:
-        """Raise if an expression over some rows calls a Python function, whose errors cannot be caught."""
-
-
 @dataclass
 class Scope:
     """A data frame in which the columns of tables are computed.
@@ -226,7 +172,7 @@ class Scope:
     """Whether every given table has the types of its node. Keys may have a wider type, in which they were compared."""
     port: int | None = None
     """Whose messages it opens, if the frame goes through several scopes: their columns have different names."""
-    watch: Watch | None = None
+    watch: PlanWatch | None = None
     """Says what becomes of rows for which an expression fails. None: nobody asks which these are."""
     catching: bool = False
     """Whether a foreign key that fails is null."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -26,6 +27,7 @@ from tablestream.base.data_text import LIMIT
 from tablestream.connectors.sink import literal
 from tablestream.runtime.rounds import Port
 from tablestream.spark.lineage import explained
+from tablestream.topology.nodes import Node
 
 #: The most expressions of a table that are told apart; of more, several together.
 _TOLD_APART = 16
@@ -72,6 +74,47 @@ class Watched:
     """``fail``, ``null`` or ``reject``."""
     ports: tuple[Port, ...] = ()
     """The ports that receive the rows that it rejects."""
+
+
+@dataclass(frozen=True)
+class View:
+    """The rows that expressions see."""
+
+    owner: Node | str
+    """The table whose expressions they are, or the name of the operator."""
+    beside: dict[str, str]
+    """The columns, as SQL by the names that expressions use."""
+    key: dict[str, str]
+    row: dict[str, str]
+    """The key, and the whole row, by names for the user."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A column that says which expression of a table fails on a row.
+
+    `tested`: the column that is null where none does: this one, or one that raises otherwise.
+    """
+
+    column: str
+    owner: Watched
+    view: View
+    risks: tuple[Risk, ...]
+    tested: str
+
+    @cached_property
+    def is_fine(self) -> Column:
+        """Whether none fails."""
+        return F.expr(f"{self.tested} IS NULL")
+
+    def is_fine_where(self, there: str) -> Column:
+        """The same of rows that are there, as SQL."""
+        return F.expr(f"({there}) AND {self.tested} IS NULL")
+
+    @property
+    def rejects(self) -> bool:
+        """Whether a row for which one fails is rejected."""
+        return self.owner.mode == "reject"
 
 
 def is_harmless(text: str) -> bool:

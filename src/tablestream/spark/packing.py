@@ -129,11 +129,8 @@ class Consumer:
 class SourcePacker:
     """Packs the records of one source.
 
-    The record batches have ``__ts``, ``__null_key``, the columns that identify the source partition, and the
-    columns of every consumer; ``__time`` if the user gave an order, ``__timeless`` if a record's time may be of another
-    clock than the times beside it and so does not count for the order, ``__own`` if a tombstone may lack its time or
-    its order: the record's own time, null in other records; ``__malformed`` (text or null) if a row can be
-    malformed, and ``__position`` if the source knows it: otherwise rows are counted.
+    The record batches have the columns of `tablestream.spark.sources` that tell the place and the fate of a record, and
+    those of every consumer.
     """
 
     name: str

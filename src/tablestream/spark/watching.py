@@ -16,8 +16,17 @@ from tablestream.connectors.json_text import json_sql
 from tablestream.connectors.sink import literal
 from tablestream.errors import ExpressionError, PlanError
 from tablestream.planner.physical_plan import PhysicalPlan
-from tablestream.spark.columns import Failed, View
-from tablestream.spark.failing import HINT, SENTENCE, Risk, Watched, calls_python, can_watch, data_sql
+from tablestream.spark.failing import (
+    HINT,
+    SENTENCE,
+    Failed,
+    Risk,
+    View,
+    Watched,
+    calls_python,
+    can_watch,
+    data_sql,
+)
 from tablestream.topology.nodes import Node
 
 #: The most columns of a row that an error shows: those that its expressions name.
@@ -40,6 +49,7 @@ class PlanWatch:
         return {name: node for node, name in self.plan.names.items()}
 
     def of(self, owner: Node | str) -> Watched:
+        """What applies to a table, or to the operator of a name."""
         # The views of merged streams are copies, which have no names of their own.
         name = owner if isinstance(owner, str) else self.plan.names.get(owner, owner.name)
         node = self._nodes.get(name)
@@ -48,6 +58,7 @@ class PlanWatch:
         return Watched(name, "" if node is None else node.where, mode, ports)
 
     def raising(self, owner: Watched, column: str, view: View, risks: Sequence[Risk]) -> str | None:
+        """What raises where a column says that an expression fails, as SQL, if Spark is to do it."""
         if self.place is None or owner.mode != "fail":
             return None
         message = SENTENCE.format(what="\0", key="\0", place="\0", row="\0").split("\0")
@@ -66,6 +77,7 @@ class PlanWatch:
         return literal(LEFT_OUT) if self.redact else data_sql(_json(columns))
 
     def refuse_python(self, rows: DataFrame, risks: Sequence[Risk], owner: Watched) -> None:
+        """Raise if an expression over some rows calls a Python function, whose errors cannot be caught."""
         try:
             found = calls_python(rows.sparkSession.createDataFrame([], rows.schema), risks)
         except AnalysisException:  # of a hidden column, which only readers of files have
