@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -89,11 +89,6 @@ def numbered_names(spark: SparkSession, directory: str, prefix: str = "") -> lis
         names = [path.split("/")[-2 if depth else -1] for path in found]
     else:
         names = [path.name for path in _matching(here, f"{prefix}[0-9]*")]
-    return numbers_in(names, prefix)
-
-
-def numbers_in(names: Iterable[str], prefix: str) -> list[int]:
-    """Return the numbers behind a prefix, of the names that are nothing else."""
     numbers = (name.removeprefix(prefix) for name in names)
     return sorted({int(number) for number in numbers if number.isdecimal()})
 

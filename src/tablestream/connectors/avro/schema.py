@@ -1,22 +1,7 @@
-"""Avro schemas as columns: their Spark and Arrow types.
+"""Avro schemas as columns: their Spark and Arrow types, as the notes of `tablestream.avro` say.
 
-===========================================  =====================  =======================================
-Avro                                         Spark                  remarks
-===========================================  =====================  =======================================
-boolean, int, long, float, double, string    the same               a string with ``uuid`` is a string
-bytes, fixed                                 binary                 ``duration`` too: twelve bytes
-bytes, fixed with ``decimal``                decimal                up to 38 digits
-int with ``date``                            date
-long with ``timestamp-millis``, ``-micros``  timestamp
-the same with ``local-`` before it           timestamp_ntz
-int, long with any other logical type        int, bigint            ``time-millis`` and the like
-enum                                         string
-array, map, record                           array, map, struct
-union of null and one other                  that one               every column can be null
-union of int and long, of float and double   bigint, double
-===========================================  =====================  =======================================
-
-Other unions, recursive records and records without fields are refused.
+Every column can be null. A logical type that is not among these does not count: a `uuid` is a string, a `duration`
+twelve bytes, `time-millis` an int.
 """
 
 from __future__ import annotations

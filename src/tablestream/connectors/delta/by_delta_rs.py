@@ -43,6 +43,7 @@ from tablestream.connectors.delta.columns import DECLARED, as_texts, needs_mappi
 from tablestream.connectors.delta.marks import Commit, DeltaMark
 from tablestream.connectors.parquet_file import ParquetFile
 from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, quoted
+from tablestream.state.positions import frame_of
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable, WriterProperties
@@ -378,16 +379,14 @@ def short_names(columns: Iterable[str]) -> dict[str, str]:
 
 def _last_in_memory(changes: pa.Table, key: Sequence[str]) -> pa.Table:
     """Keep the last change per key, as `last_changes` does."""
-    order = pl.from_arrow(changes.select([CHANGE_TYPE, ORDER]))
-    assert isinstance(order, pl.DataFrame)  # noqa: S101 - a table gives a frame
+    order = frame_of(changes.select([CHANGE_TYPE, ORDER]))
     after = order.with_row_index("__at").filter(pl.col(CHANGE_TYPE) != "update_preimage")
     return last_of_keys(changes.take(after.sort(ORDER, maintain_order=True)["__at"].to_arrow()), key)
 
 
 def last_of_keys(changes: pa.Table, key: Sequence[str]) -> pa.Table:
     """Keep the last change of each key; those of a key are in their order."""
-    keys = pl.from_arrow(changes.select(list(key)))
-    assert isinstance(keys, pl.DataFrame)  # noqa: S101 - a table gives a frame
+    keys = frame_of(changes.select(list(key)))
     last = keys.with_row_index("__at").unique(list(key), keep="last", maintain_order=True)["__at"]
     return changes if len(last) == len(keys) else changes.take(last.to_arrow())
 
