@@ -232,6 +232,16 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def aliased(columns: Mapping[str, str]) -> list[str]:
+    """Return columns, as SQL, under their names."""
+    return [f"{column} AS {quoted(name)}" for name, column in columns.items()]
+
+
+def struct_of(columns: Sequence[str]) -> str:
+    """Return a struct, as SQL; there is none without columns."""
+    return f"struct({', '.join(columns) or 'NULL AS __nothing'})"
+
+
 def literal(text: str) -> str:
     """Return a text as SQL. How a quote is written inside quotes depends on the session's settings."""
     return f"CAST(X'{text.encode().hex()}' AS STRING)"

@@ -59,24 +59,6 @@ from tablestream.state.changes import (
 from tablestream.topology.nodes import Field, Named, Node, Source
 
 
-@dataclass(frozen=True)
-class OutputColumns:
-    """The columns of one output as SQL: one text takes one call of the JVM, however many columns it names.
-
-    Those of the value and of the row before are names in the DataFrame. `old` and `existed` are there if it has the
-    row before, `latest` if it is a versioned table.
-    """
-
-    key: tuple[str, ...]
-    value: tuple[str, ...]
-    exists: str
-    old: tuple[str, ...] | None
-    existed: str | None
-    time_us: str
-    order: str
-    latest: str | None = None
-
-
 class Builder(Generic[Blobs]):
     """Builds the DataFrame of one plan.
 
@@ -442,33 +424,37 @@ class Builder(Generic[Blobs]):
                 scope.sides[row.side] = table
             before = row.table, table
 
-    def result(self, frame: DataFrame, ending: Ending) -> tuple[DataFrame, OutputColumns]:
-        """Compute the columns of one output from the unpacked messages."""
+    def result(self, frame: DataFrame, ending: Ending) -> tuple[DataFrame, dict[str, str]]:
+        """Compute the columns of one output from the unpacked messages: those of `columns_in`, in the types of users."""
         port, watch = ending.port.number, self._watched
         place = place_sql(f"{self._name(port, ORDER)}.partition", f"{self._name(port, ORDER)}.position")
         scope = Scope(frame, watch=None if watch is None else replace(watch, place=place))
         columns = self.columns_in(scope, ending)
-        key = zip(columns.key, map(spark_type, ending.node.key), strict=True)
-        cast = tuple(f"CAST({part} AS {sql_type(kind)})" for part, kind in key)
-        return scope.frame, replace(columns, key=cast)
+        for one in ending.node.key:
+            columns[one.name] = f"CAST({columns[one.name]} AS {sql_type(spark_type(one))})"
+        columns[sink.TIMESTAMP] = f"timestamp_micros({columns[sink.TIMESTAMP]})"
+        return scope.frame, columns
 
-    def columns_in(self, scope: Scope, ending: Ending) -> OutputColumns:
-        """The columns of one output over the unpacked messages. The key may have a wider type than the node's."""
+    def columns_in(self, scope: Scope, ending: Ending) -> dict[str, str]:
+        """The columns of one output over the unpacked messages, as SQL by name; ``__old``, if it has the row before.
+
+        The key may have a wider type than the node's, and the time is in microseconds.
+        """
         node, port = ending.node, ending.port.number
         assert ending.result is not None  # noqa: S101 - rejected records have `rejected`
         self._lay_out(scope, ending.result, port)
         table = scope.table(node)
-        old = self._carried(port, OLD, table.parts, node) if ending.before else None
-        return OutputColumns(
-            key=table.parts,
-            value=table.names,
-            exists=table.there,
-            old=None if old is None else old.names,
-            existed=None if old is None else old.there,
-            time_us=self._name(port, TS),
-            order=self._name(port, ORDER),
-            latest=self._name(port, LATEST) if ending.tells_latest else None,
-        )
+        names = [one.name for one in (*node.key, *node.value)]
+        columns = dict(zip(names, (*table.parts, *table.names), strict=True))
+        columns[sink.CHANGE_TYPE] = f"CASE WHEN {table.there} THEN 'upsert' ELSE 'delete' END"
+        columns[sink.TIMESTAMP] = self._name(port, TS)
+        columns |= {sink.LATEST: self._name(port, LATEST)} if ending.tells_latest else {}
+        columns[sink.ORDER] = self._name(port, ORDER)
+        if ending.before:
+            old = self._carried(port, OLD, table.parts, node)
+            fields = {one.name: column for one, column in zip(node.value, old.names, strict=True)}
+            columns["__old"] = guarded(old.there, sink.struct_of(sink.aliased(fields)))
+        return columns
 
     def rejected(self, ending: Ending) -> dict[str, str]:
         """The columns of an output of rejected records, as SQL."""

@@ -190,8 +190,7 @@ class Scope:
         if self._waiting or self._checks:
             frame = self.base
             if self._beside:
-                shown = (f"{column} AS {sink.quoted(name)}" for name, column in self._beside.items())
-                frame = frame.selectExpr("*", *shown)
+                frame = frame.selectExpr("*", *sink.aliased(self._beside))
             # Gone at once: the next columns may be of another table, with the same names.
             for columns in (self._checks, self._raises, self._waiting):  # each may read those before it
                 frame = frame.withColumns(columns) if columns else frame
@@ -218,8 +217,7 @@ class Scope:
         self.add({}, view.beside)
         owner = self.watch.of(view.owner)
         if owner.mode != "fail":
-            shown = (f"{text} AS {sink.quoted(column)}" for column, text in view.beside.items())
-            self.watch.refuse_python(self.base.selectExpr(*shown), risks, owner)
+            self.watch.refuse_python(self.base.selectExpr(*sink.aliased(view.beside)), risks, owner)
         self._checks[name] = F.when(there, failing(risks))
         raising = self.watch.raising(owner, name, view, risks)
         found = Failed(name, owner, view, tuple(risks), name if raising is None else f"{name}_raised")

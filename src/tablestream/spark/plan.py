@@ -23,7 +23,7 @@ from tablestream.planner.explain import explained
 from tablestream.planner.lower import lower
 from tablestream.planner.physical_plan import Ending, OnError, Output, PhysicalPlan, PlanOptions
 from tablestream.runtime.drops import DropRules, OnDrop
-from tablestream.spark.build import Builder, OutputColumns
+from tablestream.spark.build import Builder
 from tablestream.spark.columns import internal, quoted
 from tablestream.spark.exchange import Blobs, SparkExchange
 from tablestream.spark.layout import polars_types
@@ -35,7 +35,7 @@ from tablestream.spark.staged_rows import RowStager
 from tablestream.spark.staging import NOTHING_STAGED, Staged
 from tablestream.spark.unpacking import NOTE, by_batches
 from tablestream.topology.graph import ancestors
-from tablestream.topology.nodes import Fields, Source
+from tablestream.topology.nodes import Source
 
 if TYPE_CHECKING:
     from tablestream.connectors.sink import Stage
@@ -61,9 +61,9 @@ def changes_of(output: Output, spark: SparkSession, options: PlanOptions) -> Dat
     listen(spark)
     frame = builder.build()
     if output.rejected:
-        return frame.selectExpr(*_aliased(builder.rejected(ending)))
-    frame, result = builder.result(frame, ending)
-    rows = frame.selectExpr(*_aliased(_shape(result, ending)))
+        return frame.selectExpr(*sink.aliased(builder.rejected(ending)))
+    frame, columns = builder.result(frame, ending)
+    rows = frame.selectExpr(*sink.aliased(columns))
     return _with_images(rows, ending) if output.before else rows
 
 
@@ -219,11 +219,10 @@ def outputs_frame(
         if ending.rejected:
             columns = builder.rejected(ending)
         else:
-            made, result = builder.result(frame, ending)
-            columns = _shape(result, ending)
+            made, columns = builder.result(frame, ending)
         line = stages[port].line(columns) if port in stages else None
         shown = columns if line is None else {"line": line}
-        texts[f"__out{port}"] = f"CASE WHEN __port = {port} THEN {_struct(_aliased(shown))} END"
+        texts[f"__out{port}"] = f"CASE WHEN __port = {port} THEN {sink.struct_of(sink.aliased(shown))} END"
         if made is not frame:
             # Drop intermediate columns: another output of the same table has columns of the same names.
             frame = made.selectExpr(*given, *(f"{text} AS {out}" for out, text in texts.items()))
@@ -246,40 +245,11 @@ def numbered(changes: DataFrame, number: int) -> DataFrame:
     return changes.withColumn(sink.ORDER, order)
 
 
-def _shape(result: OutputColumns, ending: Ending) -> dict[str, str]:
-    """The columns of `Table.changes` as SQL, and for `_with_images` ``__old``, the row before."""
-    node = ending.node
-    columns = _named(result.key, node.key) | _named(result.value, node.value)
-    columns[sink.CHANGE_TYPE] = f"CASE WHEN {result.exists} THEN 'upsert' ELSE 'delete' END"
-    columns[sink.TIMESTAMP] = f"timestamp_micros({result.time_us})"
-    columns |= {} if result.latest is None else {sink.LATEST: result.latest}
-    columns[sink.ORDER] = result.order
-    if result.old is not None:
-        old = _struct(_aliased(_named(result.old, node.value)))
-        columns["__old"] = f"CASE WHEN {result.existed} THEN {old} END"
-    return columns
-
-
-def _named(columns: Sequence[str], fields: Fields) -> dict[str, str]:
-    """Columns, as SQL, by the names of a key or a value."""
-    return {one.name: column for column, one in zip(columns, fields, strict=True)}
-
-
-def _aliased(columns: Mapping[str, str]) -> list[str]:
-    """Columns, as SQL, under their names."""
-    return [f"{column} AS {sink.quoted(name)}" for name, column in columns.items()]
-
-
-def _struct(columns: Sequence[str]) -> str:
-    """A struct, as SQL; there is none without columns."""
-    return f"struct({', '.join(columns) or 'NULL AS __nothing'})"
-
-
 def _with_images(rows: DataFrame, ending: Ending) -> DataFrame:
     """Show each change as the rows before and after it, with the change types of Delta's change data feed."""
     names = [one.name for one in ending.node.value]
     live, old = F.col("_change_type") == "upsert", F.col("__old")
-    new = internal(_struct(list(map(sink.quoted, names))))
+    new = internal(sink.struct_of(list(map(sink.quoted, names))))
     images = (
         F.when(live & old.isNull(), F.array(_image("insert", new)))
         .when(live, F.array(_image("update_preimage", old), _image("update_postimage", new)))

@@ -149,12 +149,9 @@ def _types(ending: Ending, layout: Layout) -> T.StructType:
 def _texts(builder: Builder[DataFrame], ending: Ending) -> list[str] | None:
     """What the columns are, as SQL; None if Spark has to compute one."""
     try:
-        made = builder.columns_in(_NoFrame(cast("DataFrame", None)), ending)
+        return list(builder.columns_in(_NoFrame(cast("DataFrame", None)), ending).values())
     except _NeedsSpark:
         return None
-    kind = f"CASE WHEN {made.exists} THEN 'upsert' ELSE 'delete' END"
-    latest = [] if made.latest is None else [made.latest]
-    return [*made.key, *made.value, kind, made.time_us, *latest, made.order]
 
 
 def _fits(shown: Shown, schema: pa.Schema) -> bool:

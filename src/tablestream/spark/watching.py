@@ -128,5 +128,4 @@ def _named_in(view: View, risks: Sequence[Risk]) -> dict[str, str]:
 
 
 def _json(columns: Mapping[str, str]) -> str:
-    parts = (f"{text} AS {sink.quoted(name)}" for name, text in columns.items())
-    return json_sql(f"struct({', '.join(parts)})") if columns else "'{}'"
+    return json_sql(sink.struct_of(sink.aliased(columns))) if columns else "'{}'"

@@ -23,7 +23,16 @@ from tablestream.connectors.files.batches import MICRO_BATCH, FileBatches, attem
 from tablestream.connectors.json_text import json_options, json_sql
 from tablestream.connectors.marks import Found, Mark, MarkingSink, OnMismatch, Verdict, judged, no_rebuild
 from tablestream.connectors.parquet_file import CODECS, ParquetFile, spark_schema
-from tablestream.connectors.sink import CHANGE_TYPE, LATEST, ORDER, TIMESTAMP, Stage, checked_path, quoted
+from tablestream.connectors.sink import (
+    CHANGE_TYPE,
+    LATEST,
+    ORDER,
+    TIMESTAMP,
+    Stage,
+    aliased,
+    checked_path,
+    struct_of,
+)
 from tablestream.connectors.small_texts import first_line, write_line
 from tablestream.connectors.source import Option
 from tablestream.connectors.spark_place import check_writable, seen_by_spark
@@ -105,9 +114,8 @@ class JsonStage(FileStage):
 
     def line(self, columns: Mapping[str, str]) -> str:
         names = _sortable_names(self.order)
-        parts = (f"{columns[ORDER]}.{name} AS {quoted(names.get(name, name))}" for name in self.order.names)
-        shown = dict(columns) | {ORDER: f"struct({', '.join(parts)})"}
-        return json_sql(f"struct({', '.join(f'{text} AS {quoted(name)}' for name, text in shown.items())})")
+        order = {names.get(name, name): f"{columns[ORDER]}.{name}" for name in self.order.names}
+        return json_sql(struct_of(aliased(dict(columns) | {ORDER: struct_of(aliased(order))})))
 
     def open(self, micro_batch_id: int, query_id: str) -> LinesFile:  # noqa: ARG002 (the protocol's)
         return LinesFile(self.attempt(micro_batch_id))
