@@ -17,7 +17,7 @@ place in the log from which that query began.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
 
@@ -34,8 +34,8 @@ from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.spark.bootstrap_frame import Bootstrap
 from tablestream.spark.columns import normalised, spark_type
 from tablestream.spark.session import exact_parquet
-from tablestream.spark.sources import as_json, frame_of_source
-from tablestream.topology.nodes import Source
+from tablestream.spark.sources import as_json, frame_of_source, key_fields, value_fields
+from tablestream.topology.nodes import Field, Source
 
 _DIRECTORY = "tablestream-bootstrap"
 #: At most so many rows in a file, which has one row group: one task reads it, and large files would leave cores idle.
@@ -130,7 +130,7 @@ def _check_keys(rows: DataFrame, source: Source) -> None:
 
     The driver compares the keys' hashes, some millions at a time. That takes a quarter of the time of Spark's groups.
     """
-    names = _key_names(source)
+    names = list(key_fields(source))
     kinds = [spark_type(one) for one in source.key]
     keys = [f"{normalised(name, kind)} AS {name}" for name, kind in zip(names, kinds, strict=True)]
     there = " AND ".join(f"{name} IS NOT NULL" for name in names)  # `dropna` drops NaN, too
@@ -153,9 +153,9 @@ def _hashable(name: str, kind: T.DataType) -> Column:
 
 def _refuse_several(rows: DataFrame, source: Source) -> None:
     """Raise if some keys are there several times. Others have only the same hash."""
-    grouped = rows.groupBy(*_key_names(source)).agg(F.count(F.lit(1)).alias("__several"))
+    grouped = rows.groupBy(*key_fields(source)).agg(F.count(F.lit(1)).alias("__several"))
     several = grouped.where("__several > 1").limit(_DUPLICATES_SHOWN)
-    shown = several.select(as_json(_keys(source))).collect()
+    shown = several.select(_as_json(key_fields(source))).collect()
     if shown:
         raise ArgumentError(
             f"bootstrap= has several rows with one key: {', '.join(cut_text(row[0]) for row in shown)}.",
@@ -177,23 +177,19 @@ def stream_of(spark: SparkSession, path: str, source: Source, bootstrap: Bootstr
 
 def _complete(rows: DataFrame, source: Source, bootstrap: Bootstrap) -> DataFrame:
     """The rows with all columns of a source."""
-    value = [F.col(f"__value_{number}").alias(one.name) for number, one in enumerate(source.value)]
+    key = key_fields(source)
     return rows.select(
         "*",
-        reduce(or_, [F.col(name).isNull() for name in _key_names(source)]).alias("__null_key"),
-        as_json(_keys(source)).alias("__key_json"),
-        as_json([*_keys(source), *value]).alias("__record"),
+        reduce(or_, [F.col(name).isNull() for name in key]).alias("__null_key"),
+        _as_json(key).alias("__key_json"),
+        _as_json(key | value_fields(source)).alias("__record"),
         *(F.lit(None).cast(kind).alias(name) for name, kind in bootstrap.absent.items()),
     )
 
 
-def _keys(source: Source) -> list[Column]:
-    """The key, under the user's names."""
-    return [F.col(name).alias(one.name) for name, one in zip(_key_names(source), source.key, strict=True)]
-
-
-def _key_names(source: Source) -> list[str]:
-    return [f"__key_{number}" for number in range(len(source.key))]
+def _as_json(fields: Mapping[str, Field]) -> Column:
+    """Columns under the user's names as one JSON object."""
+    return as_json([F.col(name).alias(one.name) for name, one in fields.items()])
 
 
 def _schema(frame: DataFrame) -> T.StructType:

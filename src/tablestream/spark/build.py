@@ -38,7 +38,7 @@ from tablestream.spark.message_columns import filled, key_of
 from tablestream.spark.observations import observations
 from tablestream.spark.packing import ChangePacker, Consumer, SourcePacker
 from tablestream.spark.source_risks import watched
-from tablestream.spark.sources import SourceFrame, frame_of_source
+from tablestream.spark.sources import SourceFrame, frame_of_source, key_fields, value_fields
 from tablestream.spark.unpacking import NOTE, ORDER, ChangeUnpacker, OutputUnpacker, StagedPort
 from tablestream.spark.watching import PlanWatch, usable
 from tablestream.state.changes import (
@@ -160,8 +160,8 @@ class Builder(Generic[Blobs]):
         scope = Scope(entering.frame, exact=True, watch=self._watched)
         scope.tables[source] = TableColumns(
             there="__live",
-            parts=tuple(f"__key_{number}" for number in range(len(source.key))),
-            names=tuple(f"__value_{number}" for number in range(len(source.value))),
+            parts=tuple(key_fields(source)),
+            names=tuple(value_fields(source)),
         )
         consumers, read = self._consumers(scope, entering.readers, {})
         rejecting, first = self._plan.rejecting(source), entering.is_bootstrap
@@ -425,7 +425,7 @@ class Builder(Generic[Blobs]):
             before = row.table, table
 
     def result(self, frame: DataFrame, ending: Ending) -> tuple[DataFrame, dict[str, str]]:
-        """Compute the columns of one output from the unpacked messages: those of `columns_in`, in the types of users."""
+        """Compute the columns of one output from the unpacked messages: those of `columns_in`, in the users' types."""
         port, watch = ending.port.number, self._watched
         place = place_sql(f"{self._name(port, ORDER)}.partition", f"{self._name(port, ORDER)}.position")
         scope = Scope(frame, watch=None if watch is None else replace(watch, place=place))

@@ -58,7 +58,7 @@ from tablestream.spark.requests import (
 )
 from tablestream.spark.session import configured
 from tablestream.spark.source_places import Moves, begun_elsewhere, take_places
-from tablestream.spark.sources import columns_of_records, frame_of_source
+from tablestream.spark.sources import columns_of_records, frame_of_source, key_fields, value_fields
 from tablestream.spark.staging import Staged
 from tablestream.spark.state_reader import read_stored
 from tablestream.spark.stored_plan import (
@@ -430,9 +430,9 @@ class _Change:
         if name not in self.old.sources or micro_batch is None:
             return Bootstrap(_no_rows(self.spark, source), absent)
         _, rows = read_stored(self.spark, self.place.path, name, micro_batch, None)
+        fields = key_fields(source) | value_fields(source)
         frame = rows.select(
-            *(F.col(quoted(one.name)).alias(f"__key_{n}") for n, one in enumerate(source.key)),
-            *(F.col(quoted(one.name)).alias(f"__value_{n}") for n, one in enumerate(source.value)),
+            *(F.col(quoted(one.name)).alias(column) for column, one in fields.items()),
             F.lit(True).alias("__live"),
             F.unix_micros(F.col(quoted(rows.columns[-1]))).alias("__ts"),
         )
@@ -516,9 +516,8 @@ def _evolves(fate: Fate) -> Evolves:
 
 def _no_rows(spark: SparkSession, source: Source) -> DataFrame:
     """A table without rows, in the columns of a bootstrap."""
-    named = [*((f"__key_{n}", one) for n, one in enumerate(source.key))]
-    named += [(f"__value_{n}", one) for n, one in enumerate(source.value)]
-    schema = StructType([StructField(name, spark_type(one)) for name, one in named])
+    fields = key_fields(source) | value_fields(source)
+    schema = StructType([StructField(name, spark_type(one)) for name, one in fields.items()])
     return spark.createDataFrame([], schema.add("__live", BooleanType()).add("__ts", LongType()))
 
 

@@ -130,14 +130,10 @@ def asked(risks: Sequence[Risk]) -> Column:
 
 def _of_key(given: SourceFrame, source: Source) -> dict[str, Column]:
     """What follows from the key, if a part of it may have become null."""
-    from tablestream.spark.sources import as_json
+    from tablestream.spark.sources import as_json, key_fields
 
-    parts = [f"__key_{number}" for number in range(len(source.key))]
-    again = {
-        "__key_json": as_json(
-            [F.col(part).alias(one.name) for part, one in zip(parts, source.key, strict=True)]
-        )
-    }
+    parts = key_fields(source)
+    again = {"__key_json": as_json([F.col(part).alias(one.name) for part, one in parts.items()])}
     if parts and not source.records:
         null_key = reduce(or_, [F.col(part).isNull() for part in parts])
         again["__null_key"] = (

@@ -67,7 +67,7 @@ from tablestream.spark.row import Plain
 from tablestream.spark.source_risks import risks_of
 from tablestream.spark.types import arrow_type, check_key_type
 from tablestream.spark.volatile import RECORDED
-from tablestream.topology.nodes import Fields, Source
+from tablestream.topology.nodes import Field, Fields, Source
 
 _MIXED_REMEDY = (
     "Create the table from the frame as it was read, and transform it afterwards; or give order_by= a column that"
@@ -297,6 +297,16 @@ def _said(origin: Origin) -> dict[str, Column]:
     texts |= {} if origin.malformed is None else {"__malformed": f"CAST({origin.malformed} AS string)"}
     texts |= {} if origin.position is None else {"__position": f"CAST({origin.position} AS bigint)"}
     return {name: F.expr(text) for name, text in texts.items()}
+
+
+def key_fields(source: Source) -> dict[str, Field]:
+    """The columns of the key in a source's frame."""
+    return {f"__key_{number}": one for number, one in enumerate(source.key)}
+
+
+def value_fields(source: Source) -> dict[str, Field]:
+    """Those of the value."""
+    return {f"__value_{number}": one for number, one in enumerate(source.value)}
 
 
 def named(rows: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
