@@ -236,12 +236,7 @@ def _may_take_all(text: str) -> bool:
 
 def _has_time_window(frame: DataFrame, columns: Sequence[Column]) -> bool:
     """Whether Spark refuses a further window beside expressions of one row: they have one."""
-    try:
-        with unlogged():
-            beside = F.expr("window(timestamp'1970-01-01 00:00:00', '1 second')")
-            return not frame.select(*columns, beside).columns  # Spark Connect analyses what is asked for
-    except AnalysisException:
-        return True
+    return not is_found(F.expr("window(timestamp'1970-01-01 00:00:00', '1 second')"), frame, *columns)
 
 
 def _texts(frame: DataFrame, columns: Sequence[Column]) -> Sequence[str | AnalysisException]:
@@ -314,11 +309,11 @@ def _shown(error: PySparkException | Py4JJavaError) -> str:
     return _STATE.sub("", said)
 
 
-def is_found(column: Column, frame: DataFrame) -> bool:
-    """Whether Spark finds everything that an expression names in a frame."""
+def is_found(column: Column, frame: DataFrame, *others: Column) -> bool:
+    """Whether Spark finds everything that an expression names in a frame, and takes it beside others."""
     try:
         with unlogged():
-            return bool(frame.select(column).columns)
+            return bool(frame.select(*others, column).columns)  # Spark Connect analyses what is asked for
     except AnalysisException:
         return False
 

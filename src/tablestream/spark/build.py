@@ -194,10 +194,7 @@ class Builder(Generic[Blobs]):
         """Evaluate what later rounds read from the changes that a round made."""
         steps = [T.StructField(name, T.LongType()) for name in self._step_hops]
         place = [*self._order_fields(number + 1), *steps, T.StructField(ROW_TS, T.LongType())]
-        layouts = {
-            port: replace(self._layout(between.result, place), nested=port in self._nested)
-            for port, between in ((one.port.number, one) for one in behind)
-        }
+        layouts = {one.port.number: self._layout(one.port.number, one.result, place) for one in behind}
         unpacker = ChangeUnpacker(tuple(layout.opened(port) for port, layout in layouts.items()))
         columns = [one for port, layout in layouts.items() for one in layout.in_frame(port)]
         frame = self._exchange.unpack(stream, unpacker, T.StructType([*blobs.FIELDS, *columns]))
@@ -224,11 +221,8 @@ class Builder(Generic[Blobs]):
 
     def _opened(self, stream: Blobs) -> DataFrame:
         """Count the output messages, add the last shuffle if it is needed, and unpack what arrives."""
-        layouts = {
-            port: replace(self.ending_layout(ending), nested=port in self._nested)
-            for port, ending in ((one.port.number, one) for one in self._plan.endings)
-            if port not in self._staged
-        }
+        endings = {one.port.number: one for one in self._plan.endings}
+        layouts = {port: self.ending_layout(endings[port]) for port in endings if port not in self._staged}
         unpacker = OutputUnpacker(
             tuple(layout.opened(port) for port, layout in layouts.items()),
             self._last + 1,
@@ -507,20 +501,20 @@ class Builder(Generic[Blobs]):
             ORDER, T.StructType([T.StructField("micro_batch", T.LongType()), *fields, *number])
         )
 
-    def _layout(self, result: Result, place: Sequence[T.StructField]) -> Layout:
+    def _layout(self, port: int, result: Result, place: Sequence[T.StructField]) -> Layout:
         """The columns of a result, with their `place` in the order."""
         latest = [T.StructField(LATEST, T.BooleanType())] if result.latest else []
         keys = [T.StructField(name, spark_type(one)) for name, one in result.columns.items()]
-        return Layout(
-            [*place, *_CHANGE, *latest, *keys], {row.column: row.table.value for row in result.rows}
-        )
+        values = {row.column: row.table.value for row in result.rows}
+        return Layout([*place, *_CHANGE, *latest, *keys], values, nested=port in self._nested)
 
     def ending_layout(self, ending: Ending) -> Layout:
         """The columns of the messages to an output."""
+        port = ending.port.number
         if ending.result is None:
-            return Layout([self._order_struct(), *REJECTED], {})
+            return Layout([self._order_struct(), *REJECTED], {}, nested=port in self._nested)
         numbered = ending.numbered and bool(ending.node.key)
-        layout = self._layout(ending.result, [self._order_struct(numbered=numbered)])
+        layout = self._layout(port, ending.result, [self._order_struct(numbered=numbered)])
         old = {OLD: ending.node.value} if ending.before else {}
         return replace(layout, values=layout.values | old, numbered=numbered)
 
