@@ -1,25 +1,7 @@
 """The types in which the keys of two tables are compared: every value of both sides stays apart in them.
 
 A pair of types without such a type is refused. A cast would otherwise make one row of two keys of a table, as the
-double of ``2 ** 53 + 1`` is that of ``2 ** 53``.
-
-================================================  =====================================================================
-left and right                                    compared as
-================================================  =====================================================================
-equal types, nullability apart                    that type
-two integer types                                 the larger
-float or double, with another of these            double
-float or double, with tinyint, smallint or int    double, which holds 53 bits
-float or double, with decimal of up to 15 digits  double, which tells 15 digits apart
-float or double, with bigint or longer decimals   refused
-decimal, with decimal or integer                  a decimal that holds both; refused beyond 38 digits
-string, char, varchar                             string
-date, timestamp_ntz                               timestamp_ntz
-timestamp, with date or timestamp_ntz             refused: a zone leaves out and repeats local times, even whole days
-two day-time intervals                            an interval with the units of both
-arrays; structs with the same names               part by part
-anything else                                     refused
-================================================  =====================================================================
+double of ``2 ** 53 + 1`` is that of ``2 ** 53``. A table in ``docs/semantics/keys-and-types.md`` has all pairs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,29 @@
 """Debezium's types as columns: what each semantic type means, and the column type that holds it by default.
 
-A name that is not among them means its base type: ``Json``, ``Xml``, ``Uuid``, ``Enum``, ``ZonedTime``, ``Interval``
-and others are texts, ``Year`` and ``MicroDuration`` integers. Bits have the lowest first. A time of day is a string,
-such as ``13:14:15.5``: a day of a database may end at 24:00:00, and MySQL's ``TIME`` is a duration. A decimal of more
-than 38 digits is a string, too.
+=====================================================  ==========  ======================================
+Type in the record                                     Kind        Column
+=====================================================  ==========  ======================================
+boolean                                                boolean     boolean
+int8, int16, int32, int64; ``Year``                    integer     tinyint, smallint, int, bigint
+float, double                                          real        float, double
+string; ``Json``, ``Xml``, ``Uuid``, ``Enum``,         text        string
+``EnumSet``, ``Ltree``, ``Tsvector``, ``ZonedTime``,
+``Interval`` and other names of strings
+``connect.data.Decimal``                               decimal     decimal; string if beyond 38 digits
+``VariableScaleDecimal``                               decimal     string: the digits as they are
+bytes                                                  binary      binary
+``Bits``                                               bits        binary, the lowest bits first
+``time.Date``, ``IsoDate``, ``connect.data.Date``      date        date
+``time.Time``, ``MicroTime``, ``NanoTime``,            time        string, such as ``13:14:15.5``:
+``IsoTime``, ``connect.data.Time``                                 a day of a database may end at 24:00:00,
+                                                                   and MySQL's ``TIME`` is a duration
+``time.Timestamp``, ``MicroTimestamp``,                local       timestamp_ntz
+``NanoTimestamp``, ``IsoTimestamp``,
+``connect.data.Timestamp``
+``ZonedTimestamp``                                     instant     timestamp
+``MicroDuration``                                      integer     bigint, microseconds
+array, map, struct                                     the same    array, map, struct of the above
+=====================================================  ==========  ======================================
 
 ``numeric`` without a scale has a scale per value, so no decimal type holds all of its values: name one for the column
 to have numbers. Geometry, hstore as a map and vectors are structs, maps and arrays like any other.
