@@ -91,35 +91,11 @@ def analysed(
 ) -> list[Analysed]:
     """Let Spark analyse columns over a frame; those that are columns of the frame are known without it.
 
-    Parameters
-    ----------
-    frame
-        Has the columns that the expressions may use.
-    columns
-        The expressions, each of one row.
-    at, hint
-        For errors. Default hint: the frame's columns.
-    deterministic
-        Whether to refuse expressions that may give another value for the same row.
-    allowed
-        The results of `volatile_parts` that are accepted anyway.
+    `at`, `hint`: for errors; the default hint names the frame's columns. `deterministic`: whether to refuse expressions
+    that may give another value for the same row (`NondeterministicError`), but for those in `allowed`, as
+    `volatile_parts` calls them. `PlanError`: Spark refuses an expression, or it needs more than one row: an aggregate, a
+    window, a generator. `ArgumentError`: it is ``*``.
 
-    Returns
-    -------
-    list of Analysed
-        One per expression.
-
-    Raises
-    ------
-    PlanError
-        Spark refuses an expression, or it needs more than one row: an aggregate, a window, a generator.
-    NondeterministicError
-        An expression may give another value for the same row.
-    ArgumentError
-        The expression is ``*``.
-
-    Notes
-    -----
     Spark refuses to aggregate anything that is not deterministic, however deep it is hidden (nested, in a lambda,
     in a Python function that is marked so), and also aggregates, windows and generators. So analysing a ``count``
     of the expressions, without running it, finds all of these.

@@ -454,13 +454,7 @@ class _Change:
 
 
 def _last(spark: SparkSession, checkpoint: str, place: Generation) -> Moment:
-    """The last micro-batch of a query, which is complete.
-
-    Raises
-    ------
-    StateError
-        There is none, or the query has begun another one.
-    """
+    """The last micro-batch of a query; raise `StateError` if there is none, or it is not complete."""
     query_id = id_of_query(spark, place.path)
     planned, done = (numbered_names(spark, f"{place.path}/{one}") for one in ("offsets", "commits"))
     if query_id is None or not done:

@@ -65,14 +65,9 @@ def current(spark: SparkSession, checkpoint: str) -> Generation:
 
 
 def next_generation(checkpoint: str, now: Generation, done: Moment, first: int) -> Generation:
-    """Return an attempt at the generation behind another one.
+    """Return an attempt at the generation behind another one, whose last micro-batch is `done`.
 
-    Parameters
-    ----------
-    checkpoint, now, done
-        The other one, and its last micro-batch.
-    first
-        The number of the attempt's first micro-batch: that of `done`, or one more.
+    `first`: the number of the attempt's first micro-batch: that of `done`, or one more.
     """
     name = uuid.uuid4().hex
     earlier = (*now.earlier, now.name) if now.name and now.first == done.number else ()

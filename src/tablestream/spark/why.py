@@ -112,13 +112,7 @@ def why(
 
 
 def step_of(lineage: Lineage, output: str) -> Step:
-    """Find an output, or another table of the plan.
-
-    Raises
-    ------
-    ArgumentError
-        There is none of this name, or it is a stream.
-    """
+    """Find an output, or another table of the plan; raise `ArgumentError` if there is none, or it is a stream."""
     name = lineage.outputs.get(output)
     step = lineage.by_title.get(output) if name is None else lineage.steps[name]
     if step is None:
@@ -137,13 +131,7 @@ def step_of(lineage: Lineage, output: str) -> Step:
 
 
 def _key_of(spark: SparkSession, step: Step, output: str, given: Any) -> Key:
-    """Return a key in the types of its columns.
-
-    Raises
-    ------
-    ArgumentError
-        It has other columns, or a value of another type.
-    """
+    """Return a key in the types of its columns; raise `ArgumentError` if it does not fit them."""
     values = GivenKey.of(output, step.key, given).literals(spark, schema_of(step.key).fields)
     (row,) = one_row(spark, {f"key{number}": value for number, value in enumerate(values)}).collect()
     kinds = [spark_type(one) for one in step.key]

@@ -30,15 +30,7 @@ class Registry:
     settings: str = field(repr=False)
 
     def schema(self, number: int) -> AvroSchema:
-        """Return the Avro schema of a number.
-
-        Raises
-        ------
-        NoSchemaError
-            It does not exist.
-        RegistryError
-            The registry does not answer.
-        """
+        """Return the Avro schema of a number; `NoSchemaError` if there is none, `RegistryError` without an answer."""
         return _schema(self, number)
 
     def latest(self, subject: str) -> tuple[int, AvroSchema]:
@@ -51,11 +43,8 @@ class Registry:
     def number(self, subject: str, schema: AvroSchema, *, register: bool) -> int:
         """Return the number of a subject's schema; register the schema if allowed.
 
-        Raises
-        ------
-        RegistryError
-            The schema does not exist and may not be registered, it is not compatible with earlier ones, or the
-            registry does not answer.
+        `RegistryError`: the schema does not exist and may not be registered, it is not compatible with earlier ones, or
+        there is no answer.
         """
         from confluent_kafka.schema_registry import Schema
 

@@ -152,19 +152,8 @@ def _is_in_stream(source: Source) -> bool:
 def position(source: Source, of_snapshot: str | None, number: int | None) -> str | None:
     """Return a text that sorts, as bytes, in commit order; None if the connector has no such order.
 
-    Parameters
-    ----------
-    source
-        The fields.
-    of_snapshot
-        What `snapshot` returned.
-    number
-        The event's number in its transaction, if known.
-
-    Raises
-    ------
-    BadSourceError
-        A field that gives the position is not what Debezium writes.
+    `of_snapshot`: what `snapshot` returned. `number`: the event's number in its transaction, if known. Raises
+    `BadSourceError` if a field that gives the position is not what Debezium writes.
     """
     place = _place(source)
     found = None if place is None else place(source)
