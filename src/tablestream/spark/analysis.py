@@ -93,8 +93,8 @@ def analysed(
 
     `at`, `hint`: for errors; the default hint names the frame's columns. `deterministic`: whether to refuse expressions
     that may give another value for the same row (`NondeterministicError`), but for those in `allowed`, as
-    `volatile_parts` calls them. `PlanError`: Spark refuses an expression, or it needs more than one row: an aggregate, a
-    window, a generator. `ArgumentError`: it is ``*``.
+    `volatile_parts` calls them. `PlanError`: Spark refuses an expression, or it needs more than one row: an aggregate,
+    a window, a generator. `ArgumentError`: it is ``*``.
 
     Spark refuses to aggregate anything that is not deterministic, however deep it is hidden (nested, in a lambda,
     in a Python function that is marked so), and also aggregates, windows and generators. So analysing a ``count``

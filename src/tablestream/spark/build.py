@@ -35,8 +35,8 @@ from tablestream.spark.failed_rows import FAILED_KEY, FAILED_RECORD, SAYING, Fai
 from tablestream.spark.failing import Failed, place_sql
 from tablestream.spark.layout import Layout
 from tablestream.spark.message_columns import filled, key_of
-from tablestream.spark.observations import observations
 from tablestream.spark.packing import ChangePacker, Consumer, SourcePacker
+from tablestream.spark.reports import observations
 from tablestream.spark.source_risks import watched
 from tablestream.spark.sources import SourceFrame, frame_of_source, key_fields, value_fields
 from tablestream.spark.unpacking import NOTE, ORDER, ChangeUnpacker, OutputUnpacker, StagedPort
