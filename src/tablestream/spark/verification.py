@@ -6,17 +6,17 @@ itself cannot read the state, its partitions are read one by one, to say which a
 
 from __future__ import annotations
 
+import json
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import types as T
 
 from tablestream.arguments.kinds import check_session, whole
 from tablestream.base.calling import user_line
@@ -29,28 +29,11 @@ from tablestream.spark import blobs
 from tablestream.spark.failures import failure_of
 from tablestream.spark.state_reader import check_kinds
 from tablestream.spark.stored_state import StoredState
-from tablestream.spark.types import arrow_schema
 from tablestream.spark.unpacking import by_batches
 from tablestream.state import manifest as manifests
 from tablestream.state.checks import ChunkFacts, facts_of, faults_of
 from tablestream.state.manifest import Manifest
 from tablestream.state.shard import TraceSize
-
-#: The shard of a chunk, and the columns of `ChunkFacts`.
-_FACTS = (
-    T.StructType()
-    .add(blobs.SHARD, "integer")
-    .add("trace", "long")
-    .add("run", "long")
-    .add("chunk", "long")
-    .add("size_bytes", "long")
-    .add("checksum", "string")
-    .add("rows", "long")
-    .add("dead", "long")
-    .add("sorted_ranges", T.ArrayType(T.ArrayType(T.LongType())))
-    .add("problem", "string")
-)
-_ARROW = arrow_schema(_FACTS)
 
 
 @dataclass(frozen=True)
@@ -265,16 +248,17 @@ def _round(state: StoredState, work: int, born: Sequence[int]) -> _ReadRound:
     if work not in state.operators:
         return _ReadRound(work, {}, (), ("the state of the whole round is gone",))
     heads, lost = _read(state.manifests(work))
-    checked, lost_too = _read(state.chunks(work).mapInArrow(by_batches(_checked), _FACTS))
+    checked, lost_too = _read(state.chunks(work).mapInArrow(by_batches(_checked), "facts string"))
     lost = {**lost, **lost_too}
     found, faults = _decoded(heads)
     chunks: dict[int, dict[tuple[int, int], ChunkFacts]] = defaultdict(dict)
     for row in checked:
-        one = _facts(row)
+        shard, values = json.loads(row["facts"])
+        one = ChunkFacts(**values | {"sorted_ranges": tuple(map(tuple, values["sorted_ranges"]))})
         if one.trace >= 0:
-            chunks[row[0]][one.run, one.chunk] = one
+            chunks[shard][one.run, one.chunk] = one
         elif one.problem:
-            faults.append((row[0], "", one.problem))
+            faults.append((shard, "", one.problem))
     known = {*found, *(shard for shard, _, _ in faults)}
     for shard in sorted({*chunks, *born} - known):
         if not _is_lost(shard, lost):
@@ -296,14 +280,6 @@ def _decoded(rows: Iterable[Row]) -> tuple[dict[int, Manifest], list[tuple[int, 
         except StateError as error:
             faults.append((row[0], "", error.reason))
     return found, faults
-
-
-def _facts(row: Row) -> ChunkFacts:
-    values = row.asDict()
-    ranges = tuple((low, high) for low, high in values.pop("sorted_ranges"))
-    return ChunkFacts(
-        **{name: one for name, one in values.items() if name != blobs.SHARD}, sorted_ranges=ranges
-    )
 
 
 #: The partitions of a frame on the state that could not be read, and why; all together: (-1, 0).
@@ -348,14 +324,12 @@ def _lost_text(place: tuple[int, int], why: str, born: Iterable[int]) -> str:
 
 
 def _checked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Check chunks, one at a time."""
-    names = [one.name for one in fields(ChunkFacts)]
+    """Check chunks, one at a time; their shards and `ChunkFacts` as JSON."""
     for batch in batches:
         columns = [batch[name].to_pylist() for name in (blobs.SHARD, "trace", "run", "chunk")]
         for shard, trace, run, chunk, data in zip(*columns, batch["data"], strict=True):
-            found = astuple(facts_of(trace, run, chunk, data.as_py()))
-            values = {blobs.SHARD: shard, **dict(zip(names, found, strict=True))}
-            yield pa.RecordBatch.from_pylist([values], schema=_ARROW)
+            found = (shard, asdict(facts_of(trace, run, chunk, data.as_py())))
+            yield pa.RecordBatch.from_pydict({"facts": [json.dumps(found)]})
 
 
 def facts(found: Verification) -> Iterator[dict[str, Any]]:
