@@ -372,14 +372,18 @@ def _found(spark: SparkSession, checkpoint: str) -> tuple[Generation, Facts | No
 def _settled(
     spark: SparkSession, place: Generation, plan: PhysicalPlan, outputs: Sequence[OutputRequest]
 ) -> tuple[str | None, dict[str, Sink], dict[Source, DataFrame]]:
-    """Look at the checkpoint, then at the targets; store the plan and the bootstraps of a new query.
+    """Look whether the plan fits the checkpoint, then at the targets; store the plan and the bootstraps of a new query.
 
     Returns: the query's id, None if it is new; the outputs' names and sinks; the rows that sources start with.
     """
     outputs = [replace(one, sink=keyed(one)) for one in outputs]
     sinks = [one.sink for one in outputs]
     check_outputs([one.name for one in outputs], sinks)
-    query_id, is_stored = _checked_start(spark, place.path, plan, sinks)
+    with in_one_sentence(f"The checkpoint {place.path}", user_line()):
+        query_id = id_of_query(spark, place.path)
+        if query_id is None:
+            check_apart(place.path, sinks)
+        is_stored = query_id is not None and check_plan(spark, place.path, plan)
     for one in outputs:
         check_sink(one)
     outputs = [replace(one, sink=shaped(one)) for one in outputs]
@@ -393,20 +397,6 @@ def _settled(
         store_steps(spark, place.path, plan, tables)
     bootstraps = written_once(spark, place.path, plan, started=query_id is not None)
     return query_id, {one.name: one.sink for one in outputs}, bootstraps
-
-
-def _checked_start(
-    spark: SparkSession, checkpoint: str, plan: PhysicalPlan, sinks: Sequence[Sink]
-) -> tuple[str | None, bool]:
-    """Check that the plan fits the checkpoint, before anything is asked of targets.
-
-    Returns: the query's id, None if no query was started there; and whether the checkpoint has a plan.
-    """
-    with in_one_sentence(f"The checkpoint {checkpoint}", user_line()):
-        query_id = id_of_query(spark, checkpoint)
-        if query_id is None:
-            check_apart(checkpoint, sinks)
-        return query_id, query_id is not None and check_plan(spark, checkpoint, plan)
 
 
 def _settle(
