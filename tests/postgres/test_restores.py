@@ -12,8 +12,7 @@ from pyspark.sql import types as T
 import tablestream as ts
 from tablestream.connectors.marks import MarkedSink, Moment
 from tablestream.errors import TargetError
-from tablestream.spark.generations import Generation
-from tablestream.spark.moments import id_of_query, next_moment
+from tablestream.spark.generations import Generation, id_of_query, next_moment
 from tests.spark.change_logs import ChangeLog, run
 
 if TYPE_CHECKING:

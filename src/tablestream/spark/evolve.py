@@ -40,8 +40,7 @@ from tablestream.spark.checkpoint_files import CheckpointFiles
 from tablestream.spark.columns import spark_type
 from tablestream.spark.evolution import Evolution, refused, sized
 from tablestream.spark.failures import saying_what_failed
-from tablestream.spark.generations import Generation
-from tablestream.spark.moments import id_of_query, moment_of
+from tablestream.spark.generations import Generation, id_of_query, moment_of
 from tablestream.spark.options import Alignment, Compat, OnError, kept_options, plan_options
 from tablestream.spark.outputs import check_identities, check_outputs, write_outputs
 from tablestream.spark.plan import lowered, numbered, query_frame, split

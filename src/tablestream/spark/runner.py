@@ -33,8 +33,14 @@ from tablestream.spark.births import ShardWatch
 from tablestream.spark.bootstrap import written_once
 from tablestream.spark.evolve import OnPlanChange, evolved
 from tablestream.spark.failures import saying_what_failed
-from tablestream.spark.generations import Generation, current
-from tablestream.spark.moments import following, id_of_query, moment_of, next_moment
+from tablestream.spark.generations import (
+    Generation,
+    current,
+    following,
+    id_of_query,
+    moment_of,
+    next_moment,
+)
 from tablestream.spark.options import Alignment, Compat, OnError, kept_options, plan_options
 from tablestream.spark.outputs import check_apart, check_identities, check_outputs, is_lone, write_outputs
 from tablestream.spark.plan import diagram_of, drop_rules, lowered, numbered, query_frame, split

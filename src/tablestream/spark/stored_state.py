@@ -19,8 +19,7 @@ from tablestream.errors import StateError
 from tablestream.planner.catalogue import StoredTables, decode
 from tablestream.spark import blobs
 from tablestream.spark.births import stored_births
-from tablestream.spark.generations import current
-from tablestream.spark.moments import id_of_query
+from tablestream.spark.generations import current, id_of_query
 from tablestream.spark.relocation import check_place
 from tablestream.spark.store import PLAN, TABLES, variables
 from tablestream.spark.stored_plan import stored_text
