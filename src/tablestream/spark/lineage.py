@@ -8,16 +8,14 @@ Spark's analysed plan.
 from __future__ import annotations
 
 import re
-import sys
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from itertools import takewhile
 
 from pyspark.sql import DataFrame
 
+from tablestream.base.printing import printing_to
 from tablestream.errors import PlanError
 
 _ANALYSED = re.compile(r"== Analyzed Logical Plan ==\n(.*?)\n== ", re.DOTALL)
@@ -55,21 +53,6 @@ _MIXING = {
     "CoGroup": "cogroup",
     "TransformWithState": "transformWithState",
 }
-#: `explain` prints, and there is one standard output.
-_PRINTING = threading.Lock()
-
-
-class _OfThisThread(StringIO):
-    """Captures what this thread prints; the output of other threads is passed on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._thread, self._others = threading.get_ident(), sys.stdout
-
-    def write(self, text: str) -> int:
-        if threading.get_ident() == self._thread:
-            return super().write(text)
-        return self._others.write(text)
 
 
 @dataclass(frozen=True)
@@ -167,6 +150,7 @@ def _is_hinted(side: Sequence[_Node]) -> bool:
 
 def explained(frame: DataFrame) -> str:
     """The text that `explain` prints for a frame."""
-    with _PRINTING, redirect_stdout(_OfThisThread()) as printed:
+    printed = StringIO()
+    with printing_to(printed.write):
         frame.explain(extended=True)
     return printed.getvalue()

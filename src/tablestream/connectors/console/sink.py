@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from threading import Lock, get_ident
-from typing import Any, ClassVar, TextIO, cast
+from typing import Any, ClassVar
 
 import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 
 from tablestream.arguments.kinds import whole
 from tablestream.base.data_text import visible, visible_lines
+from tablestream.base.printing import printing_to
 from tablestream.connectors.shipping import has_context
 from tablestream.connectors.sink import ORDER, KeyedSink
 from tablestream.errors import ArgumentError, PlanError
-
-_printing = Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,36 +93,13 @@ class ConsoleSink(FirstChangesSink):
 
     def show(self, first: FirstChanges, micro_batch_id: int, output_name: str) -> None:  # noqa: ARG002 (the title says both)
         print(visible(first.title))  # noqa: T201 - that is what it is for
-        with _visible_output():
+        out = sys.stdout
+        # Spark escapes line ends and tabs, and no other control character.
+        with printing_to(lambda text: out.write(visible_lines(text))):
             first.rows.show(self.limit, self.truncate)
         if first.left_out:
             print(f"... and {first.left_out:,} more\n")  # noqa: T201 - the same
         sys.stdout.flush()  # also into a pipe or a file, micro-batch by micro-batch
-
-
-class _Visible:
-    """Standard output that shows the control characters which this thread writes."""
-
-    def __init__(self, out: TextIO) -> None:
-        self._out, self._thread = out, get_ident()
-
-    def write(self, text: str) -> int:
-        return self._out.write(visible_lines(text) if get_ident() == self._thread else text)
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._out, name)
-
-
-@contextmanager
-def _visible_output() -> Iterator[None]:
-    """Replace the standard output while Spark prints rows: it escapes line ends and tabs, and no other character."""
-    with _printing:
-        before = sys.stdout
-        sys.stdout = cast("TextIO", _Visible(before))
-        try:
-            yield
-        finally:
-            sys.stdout = before
 
 
 def to_console(*, n_rows: int = 20, truncate: bool | int = True) -> ConsoleSink:
