@@ -258,13 +258,9 @@ def _meaning(schema: Mapping[str, Any]) -> tuple[str, str]:
 @lru_cache(maxsize=1000)
 def has_plain_boolean(schema: AvroSchema) -> bool:
     """Whether there is a boolean that cannot be null."""
-    inner = (one for whole in _wholes(schema) for part in _parts(whole) for one in _own(part))
+    parts = (part for whole in _wholes(schema) for part in _parts(whole))
+    inner = (one for part in parts if not isinstance(part, list) for one in _inner(part))  # no branches of unions
     return parsed(schema) == "boolean" or "boolean" in inner
-
-
-def _own(schema: Any) -> list[Any]:
-    """The schemas inside a parsed one, except the branches of unions."""
-    return [] if isinstance(schema, list) else _inner(schema)
 
 
 def _wholes(schema: AvroSchema) -> list[Any]:
