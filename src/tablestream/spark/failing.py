@@ -18,6 +18,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -27,7 +28,9 @@ from tablestream.base.data_text import LIMIT
 from tablestream.connectors.sink import literal
 from tablestream.runtime.rounds import Port
 from tablestream.spark.lineage import explained
-from tablestream.topology.nodes import Node
+
+if TYPE_CHECKING:
+    from tablestream.topology.nodes import Node
 
 #: The most expressions of a table that are told apart; of more, several together.
 _TOLD_APART = 16

@@ -259,7 +259,9 @@ def _meaning(schema: Mapping[str, Any]) -> tuple[str, str]:
 def has_plain_boolean(schema: AvroSchema) -> bool:
     """Whether there is a boolean that cannot be null."""
     parts = (part for whole in _wholes(schema) for part in _parts(whole))
-    inner = (one for part in parts if not isinstance(part, list) for one in _inner(part))  # no branches of unions
+    inner = (
+        one for part in parts if not isinstance(part, list) for one in _inner(part)
+    )  # no branches of unions
     return parsed(schema) == "boolean" or "boolean" in inner
 
 
