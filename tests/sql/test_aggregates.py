@@ -56,6 +56,10 @@ GROUPS = {
         SELECT city, bit_and(age) AS a, bit_or(-boss) AS b, bit_xor(CAST(id - 3 AS TINYINT)) AS c,
             bit_xor(boss * 5000000000) AS d, bit_and(DISTINCT boss) AS e FROM people GROUP BY city
     """,
+    "no rows": """
+        SELECT regr_count(age, id) AS a, count_if(age > 1) AS b, approx_count_distinct(age) AS c, bit_or(age) AS d
+        FROM people WHERE age > 100
+    """,
     "others": "SELECT city, count_if(age > 20) AS a, approx_count_distinct(age) AS b FROM people GROUP BY city",
     "over": """
         SELECT id, regr_slope(age, id) OVER (PARTITION BY city) AS a, bit_xor(id) OVER (ORDER BY id) AS b,

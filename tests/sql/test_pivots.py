@@ -20,6 +20,7 @@ PIVOTS = {
         FOR city IN ('Rome', 'Oslo' AS o))
     """,
     "counts": f"SELECT * {PEOPLE} PIVOT (count(paid) AS n, count(*) AS rows FOR boss IN (1, 2))",
+    "counts of pairs": f"SELECT * {PEOPLE} PIVOT (regr_count(age, paid) FOR boss IN (1, 2))",
     "counts beside texts": f"""
         SELECT `1_n` AS n, `2_n`, `1_least`, sort_array(`2_ages`) AS ages
         {PEOPLE} PIVOT (count(paid) AS n, min(city) AS least, collect_set(age) AS ages FOR boss IN (1, 2))
@@ -38,6 +39,7 @@ PIVOTS = {
         PIVOT (count(city) AS n, max(city) AS m, collect_list(age) AS l FOR boss IN (1, -2))
     """,
     "a table": "SELECT id, `20`, `30` FROM people PIVOT (max(boss) FOR age IN (20, 30)) WHERE `20` > 1 OR id > 2",
+    "by floats": "SELECT * FROM visits PIVOT (max(day) FOR spent IN (1.5 AS a, 3 AS b, -2 AS c))",
     "an alias": "SELECT p.city, p.boss, `30` + 1 AS n FROM people p PIVOT (sum(id) FOR age IN (30)) WHERE paid > 1",
     "then joined": """
         SELECT city, country, a FROM (SELECT city, age, boss FROM people) PIVOT (sum(age) FOR boss IN (1 AS a))
@@ -61,6 +63,7 @@ REFUSED = {
     "SELECT * FROM people PIVOT (sum(age) FOR boss IN (1, 1 AS a))": "It has this value twice.",
     "SELECT * FROM people PIVOT (sum(age) FOR boss IN (id))": "A value has to be a constant for each column",
     "SELECT * FROM people PIVOT (sum(age) FOR (boss, city) IN (1))": "A value has to be a constant for each column",
+    "SELECT * FROM visits PIVOT (count(*) FOR spent IN (double('NaN') AS x))": "spent is only compared with numbers",
     "SELECT * FROM people PIVOT (upper(city) FOR boss IN (1))": "It computes something else than an aggregate.",
     "SELECT * FROM people PIVOT (sum(age) FOR nope IN (1))": "There is no column nope.",
     "SELECT * FROM people PIVOT (sum(age) FOR boss IN (SELECT 1))": "It is maintained in Spark's form",

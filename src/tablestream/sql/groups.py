@@ -30,6 +30,7 @@ OF_NONE = {
     "count": "0L",
     "count_distinct": "0L",
     "approx_count_distinct": "0L",
+    "regr_count": "0L",
     "collect_list": "array()",
     "collect_set": "array()",
 }

@@ -124,9 +124,15 @@ def _is_value(value: exp.Expr, columns: Sequence[Visible], scope: Scope) -> str:
     if len(parts) != len(columns) or any(True for one in parts for _ in own_columns(one)):
         said = "A value has to be a constant for each column behind FOR."
         raise scope.context.refuse(value, scope.clause, said, "Write IN (1, 2) or IN ((1, 'a'), (2, 'b')).")
-    kinds = {one.name: sql_type(one.dataType) for one in scope.rows.table.schema}
-    pairs = ((one.column, scope.sql(part)) for one, part in zip(columns, parts, strict=True))
-    return " AND ".join(f"({quoted(name)} <=> CAST({text} AS {kinds[name]}))" for name, text in pairs)
+    kinds = {one.name: one.dataType for one in scope.rows.table.schema}
+    conditions = []
+    for one, part in zip(columns, parts, strict=True):
+        kind, is_number = kinds[one.column], isinstance(part, exp.Null | exp.Neg) or part.is_number
+        if isinstance(kind, T.FloatType | T.DoubleType) and not is_number:
+            said = f"{one.name} is only compared with numbers: Spark finds no row by NaN here."
+            raise scope.context.refuse(value, scope.clause, said, "Write a number.")
+        conditions.append(f"({quoted(one.column)} <=> CAST({scope.sql(part)} AS {sql_type(kind)}))")
+    return " AND ".join(conditions)
 
 
 def _name_of(value: exp.Expr, context: Context) -> str:
