@@ -543,6 +543,64 @@ SUBQUERIES: Queries = {
         SELECT city, count(*) AS n FROM people p WHERE EXISTS (SELECT 1 FROM notes n WHERE n.who = p.id) GROUP BY city
     """,
 }
+FIRST_OF_SUBQUERIES: Queries = {
+    "second": """
+        SELECT id, (SELECT note FROM notes n WHERE n.who = p.boss ORDER BY stars DESC, note LIMIT 1 OFFSET 1) AS x FROM people p
+    """,
+    "computed with both": """
+        SELECT id, (SELECT n.stars + p.age FROM notes n WHERE n.who = p.boss ORDER BY abs(n.stars - p.id), n.note LIMIT 1) AS x
+        FROM people p
+    """,
+    "of groups": """
+        SELECT id, (SELECT place FROM visits v WHERE v.who = p.boss GROUP BY place
+            ORDER BY count(*) DESC, place NULLS FIRST LIMIT 1) AS x FROM people p
+    """,
+    "of groups and inequalities": """
+        SELECT id, (SELECT count(*) FROM visits v WHERE v.who = p.boss AND v.day <= p.id GROUP BY place
+            ORDER BY count(*) DESC, place LIMIT 1 OFFSET 1) AS x FROM people p
+    """,
+    "second of distinct ones": """
+        SELECT id, (SELECT DISTINCT stars FROM notes n WHERE n.who = p.boss ORDER BY stars DESC LIMIT 1 OFFSET 1) AS x FROM people p
+    """,
+    "by a window": """
+        SELECT id, (SELECT day FROM visits v WHERE v.who = p.boss ORDER BY count(*) OVER (PARTITION BY place), day DESC LIMIT 1) AS x
+        FROM people p
+    """,
+    "null is equal": """
+        SELECT id, (SELECT note FROM notes n WHERE n.who IS NOT DISTINCT FROM p.boss ORDER BY note DESC LIMIT 1) AS x FROM people p
+    """,
+    "of an expression": """
+        SELECT id FROM people p WHERE (SELECT day FROM visits v WHERE v.who + 1 = p.boss ORDER BY day LIMIT 1) < p.id
+    """,
+    "of groups around": """
+        SELECT boss, count(*) AS n, (SELECT note FROM notes n WHERE n.who = p.boss AND n.stars <= count(p.id)
+            ORDER BY note LIMIT 1) AS x FROM people p GROUP BY boss
+    """,
+    "with a join and a subquery": """
+        SELECT id, (SELECT w.wage FROM notes n JOIN wages w ON w.id = n.stars WHERE n.who = p.boss
+            AND n.stars IN (SELECT day FROM visits) ORDER BY w.wage DESC, n.note LIMIT 1) AS x FROM people p
+    """,
+    "of a union": "SELECT id, (SELECT id FROM wages UNION ALL SELECT day FROM visits ORDER BY 1 DESC LIMIT 1) AS x FROM people",
+    "of one row": "SELECT id, (SELECT m FROM (SELECT max(age) AS m FROM people) ORDER BY m LIMIT 1) AS x FROM people",
+    "in": """
+        SELECT id FROM people p WHERE p.id IN (SELECT v.day FROM visits v WHERE v.who = p.boss ORDER BY v.spent, v.day LIMIT 2)
+    """,
+    "not in": """
+        SELECT id, boss NOT IN (SELECT stars FROM notes n WHERE n.who = p.id ORDER BY stars DESC, note LIMIT 2) AS x FROM people p
+    """,
+    "in windows": """
+        SELECT id, boss IN (SELECT row_number() OVER (ORDER BY n.stars) FROM notes n WHERE n.who = p.id GROUP BY n.stars) AS x
+        FROM people p
+    """,
+    "exists behind one": """
+        SELECT id FROM people p WHERE EXISTS (SELECT 1 FROM visits v WHERE v.who = p.boss ORDER BY v.day OFFSET 1)
+        AND NOT EXISTS (SELECT 1 FROM notes n WHERE n.who = p.id ORDER BY n.note LIMIT 3 OFFSET 1)
+    """,
+    "exists none": "SELECT id FROM people p WHERE NOT EXISTS (SELECT 1 FROM notes n WHERE n.who = p.id ORDER BY note LIMIT 0)",
+    "less than any": """
+        SELECT id, id < ANY (SELECT v.day FROM visits v WHERE v.who = p.boss ORDER BY v.day LIMIT 2) AS x FROM people p
+    """,
+}
 SUBQUERIES["semi"] = (str(SUBQUERIES["semi"]), str(SUBQUERIES["semi"]).replace("LEFT SEMI", "SEMI"))
 SETS: Queries = {
     "union all": "SELECT id, age FROM people UNION ALL SELECT id, wage FROM wages",
@@ -898,6 +956,99 @@ FROM: Queries = {
     """,
 }
 
+#: Subqueries in ON of joins that keep rows; DuckDB has each as a column of the side that it names.
+IN_ON: Queries = {
+    "of the optional side": (
+        "SELECT p.id, n.note FROM people p LEFT JOIN notes n ON n.who = p.id AND EXISTS (SELECT 1 FROM visits v WHERE v.day = n.stars)",
+        """
+        SELECT p.id, n.note FROM people p
+        LEFT JOIN (SELECT * FROM notes n WHERE EXISTS (SELECT 1 FROM visits v WHERE v.day = n.stars)) n ON n.who = p.id
+        """,
+    ),
+    "values of the optional side": (
+        """
+        SELECT p.id, n.note FROM people p LEFT JOIN notes n ON n.who = p.boss AND n.stars NOT IN (SELECT wage FROM wages)
+            AND n.stars >= (SELECT min(day) FROM visits) AND (n.note = 'a' OR stars IN (SELECT age / 10 FROM people))
+        """,
+        """
+        SELECT p.id, n.note FROM people p LEFT JOIN (SELECT * FROM notes WHERE stars NOT IN (SELECT wage FROM wages)
+            AND stars >= (SELECT min(day) FROM visits) AND (note = 'a' OR stars IN (SELECT age / 10 FROM people))) n
+        ON n.who = p.boss
+        """,
+    ),
+    "of the side that stays": (
+        """
+        SELECT p.id, n.note FROM people p LEFT JOIN notes n ON n.who = p.boss
+            AND EXISTS (SELECT 1 FROM wages w WHERE w.id = p.id AND w.wage > 1)
+        """,
+        """
+        SELECT p.id, n.note FROM (SELECT *, EXISTS (SELECT 1 FROM wages w WHERE w.id = p.id AND w.wage > 1) AS k FROM people p) p
+        LEFT JOIN notes n ON n.who = p.boss AND p.k
+        """,
+    ),
+    "of the side that stays, by its key": (
+        "SELECT n.note, p.age FROM notes n LEFT JOIN people p ON p.id = n.who AND n.stars NOT IN (SELECT wage FROM wages)",
+        """
+        SELECT n.note, p.age FROM (SELECT *, stars NOT IN (SELECT wage FROM wages) AS k FROM notes) n
+        LEFT JOIN people p ON p.id = n.who AND n.k
+        """,
+    ),
+    "of none": (
+        "SELECT p.id, w.wage FROM people p LEFT JOIN wages w ON p.id = w.id AND EXISTS (SELECT 1 FROM notes WHERE stars = 3)",
+        """
+        SELECT p.id, w.wage FROM people p
+        LEFT JOIN (SELECT * FROM wages WHERE EXISTS (SELECT 1 FROM notes WHERE stars = 3)) w ON p.id = w.id
+        """,
+    ),
+    "right": (
+        """
+        SELECT p.id, n.note FROM notes n RIGHT JOIN people p ON p.id = n.who AND p.age > (SELECT avg(age) FROM people)
+            AND n.note IN (SELECT lower(substr(city, 1, 0)) || 'a' FROM cities)
+        """,
+        """
+        SELECT p.id, n.note FROM (SELECT *, age > (SELECT avg(age) FROM people) AS k FROM people) p
+        LEFT JOIN (SELECT * FROM notes WHERE note IN (SELECT 'a' FROM cities)) n ON p.id = n.who AND p.k
+        """,
+    ),
+    "full": (
+        """
+        SELECT p.id, n.note FROM people p FULL JOIN notes n ON p.boss = n.who AND p.id IN (SELECT id FROM wages)
+            AND EXISTS (SELECT 1 FROM visits v WHERE v.day = n.stars)
+        """,
+        """
+        SELECT p.id, n.note FROM (SELECT *, id IN (SELECT id FROM wages) AS k FROM people) p
+        FULL JOIN (SELECT *, EXISTS (SELECT 1 FROM visits v WHERE v.day = n.stars) AS k FROM notes n) n
+        ON p.boss = n.who AND p.k AND n.k
+        """,
+    ),
+    "two, grouped": (
+        """
+        SELECT p.id, count(n.note) AS n, max(w.wage) AS w FROM people p
+        LEFT JOIN notes n ON n.who = p.id AND n.stars IN (SELECT day FROM visits WHERE spent > 2)
+        LEFT JOIN wages w ON w.id = p.boss AND p.age <> (SELECT max(age) FROM people) WHERE p.age > 10 GROUP BY p.id
+        """,
+        """
+        SELECT p.id, count(n.note) AS n, max(w.wage) AS w
+        FROM (SELECT *, age <> (SELECT max(age) FROM people) AS k FROM people) p
+        LEFT JOIN (SELECT * FROM notes WHERE stars IN (SELECT day FROM visits WHERE spent > 2)) n ON n.who = p.id
+        LEFT JOIN wages w ON w.id = p.boss AND p.k WHERE p.age > 10 GROUP BY p.id
+        """,
+    ),
+    "semi": (
+        """
+        SELECT p.id FROM people p LEFT SEMI JOIN notes n ON p.boss = n.who AND n.stars IN (SELECT day FROM visits)
+        """,
+        "SELECT p.id FROM people p SEMI JOIN (SELECT * FROM notes WHERE stars IN (SELECT day FROM visits)) n ON p.boss = n.who",
+    ),
+    "anti": (
+        "SELECT p.id FROM people p LEFT ANTI JOIN notes n ON p.boss = n.who AND p.id NOT IN (SELECT id FROM wages)",
+        """
+        SELECT p.id FROM (SELECT *, id NOT IN (SELECT id FROM wages) AS k FROM people) p
+        ANTI JOIN notes n ON p.boss = n.who AND p.k
+        """,
+    ),
+}
+
 LATERAL: Queries = {
     "rows": "SELECT p.id, n.note FROM people p, LATERAL (SELECT note FROM notes WHERE who = p.id) n",
     "left": """
@@ -1007,6 +1158,60 @@ LATERAL: Queries = {
         SELECT p.id, x.note FROM people p,
         LATERAL (SELECT note FROM notes n WHERE n.who = p.boss ORDER BY abs(n.stars - p.id), note LIMIT 1) x
     """,
+    "distinct": """
+        SELECT p.id, x.y FROM people p, LATERAL (SELECT DISTINCT stars AS y FROM notes n WHERE n.who = p.boss) x
+    """,
+    "distinct, computed with both, left": """
+        SELECT p.id, x.y FROM people p
+        LEFT JOIN LATERAL (SELECT DISTINCT day % 2 + p.age AS y FROM visits v WHERE v.who = p.boss) x ON true
+    """,
+    "first of distinct ones": """
+        SELECT p.id, x.y FROM people p,
+        LATERAL (SELECT DISTINCT n.stars % 3 AS y FROM notes n WHERE n.who = p.boss ORDER BY n.stars % 3 DESC LIMIT 2) x
+    """,
+    "windows": """
+        SELECT p.id, x.day, x.r, x.s FROM people p, LATERAL (SELECT day, row_number() OVER (ORDER BY day DESC) AS r,
+            sum(v.spent) OVER (PARTITION BY v.place ORDER BY day) AS s FROM visits v WHERE v.who = p.boss) x
+    """,
+    "windows named, computed with both, left": """
+        SELECT p.id, x.day, x.r FROM people p LEFT JOIN LATERAL (SELECT day, rank() OVER w AS r FROM visits v
+            WHERE v.who = p.boss AND v.day <= p.id WINDOW w AS (ORDER BY abs(v.day - p.id))) x ON true
+    """,
+    "windows of groups": """
+        SELECT p.id, x.place, x.r FROM people p, LATERAL (SELECT place, rank() OVER (ORDER BY count(*) DESC) AS r
+            FROM visits v WHERE v.who = p.boss GROUP BY place) x
+    """,
+    "qualify": """
+        SELECT p.id, x.day FROM people p, LATERAL (SELECT day FROM visits v WHERE v.who = p.boss
+            QUALIFY row_number() OVER (PARTITION BY place ORDER BY day DESC) <= 1) x
+    """,
+    "subqueries in its columns": """
+        SELECT p.id, x.c, x.b FROM people p, LATERAL (SELECT note, (SELECT count(*) FROM visits v WHERE v.who = n.who) AS c,
+            n.stars IN (SELECT wage FROM wages) AS b FROM notes n WHERE n.who = p.boss) x
+    """,
+    "a subquery in the column of a row": """
+        SELECT n.note, x.c FROM notes n
+        LEFT JOIN LATERAL (SELECT p.age + (SELECT count(*) FROM visits v WHERE v.who = p.boss) AS c FROM people p WHERE p.id = n.who) x
+        ON true
+    """,
+    "second": """
+        SELECT p.id, x.note FROM people p
+        LEFT JOIN LATERAL (SELECT note FROM notes n WHERE n.who = p.boss ORDER BY stars, note LIMIT 1 OFFSET 1) x ON true
+    """,
+    "behind the first": """
+        SELECT p.id, x.day FROM people p, LATERAL (SELECT day FROM visits v WHERE v.who = p.boss ORDER BY day OFFSET 1) x
+    """,
+    "none": "SELECT p.id, x.note FROM people p LEFT JOIN LATERAL (SELECT note FROM notes n WHERE n.who = p.id ORDER BY note LIMIT 0) x ON true",
+    "ties": (
+        """
+        SELECT p.id, x.note FROM people p, LATERAL (SELECT note FROM notes n WHERE n.who = p.boss
+            ORDER BY stars DESC FETCH FIRST ROW WITH TIES) x
+        """,
+        """
+        SELECT p.id, x.note FROM people p, LATERAL (SELECT note FROM notes n WHERE n.who = p.boss
+            QUALIFY rank() OVER (ORDER BY stars DESC) = 1) x
+        """,
+    ),
     "an alias hides a column of the rows before": """
         SELECT p.id, x.age FROM people p,
         LATERAL (SELECT stars AS age FROM notes n WHERE n.who = p.boss ORDER BY age, note LIMIT 1) x
@@ -1072,6 +1277,11 @@ def test_subqueries(spark: SparkSession, queries: Queries) -> None:
     check(spark, queries, changes(5))
 
 
+@pytest.mark.parametrize("queries", quick_first(parts(FIRST_OF_SUBQUERIES)))
+def test_first_rows_of_subqueries(spark: SparkSession, queries: Queries) -> None:
+    check(spark, queries, changes(5, most=14), lively=True)
+
+
 @pytest.mark.parametrize("queries", quick_first(parts({**UNEQUAL, **ROWS_NOT_IN}, 6)))
 def test_subqueries_with_inequalities(spark: SparkSession, queries: Queries) -> None:
     check(spark, queries, changes(5))
@@ -1089,6 +1299,11 @@ def test_exists_looks_up_a_row_or_the_least_and_greatest_of_a_group(spark: Spark
 @pytest.mark.parametrize("queries", quick_first(parts(WITH_ANY_ROW, 10)))
 def test_exists_computes_values_for_rows_that_meet_alone(spark: SparkSession, queries: Queries) -> None:
     check(spark, queries, changes(5, 6))
+
+
+@pytest.mark.parametrize("queries", quick_first(parts(IN_ON, 6)))
+def test_subqueries_in_on_of_joins_that_keep_rows(spark: SparkSession, queries: Queries) -> None:
+    check(spark, queries, changes(5, most=14), lively=True)
 
 
 @pytest.mark.parametrize("queries", quick_first(parts(LATERAL)))

@@ -19,7 +19,12 @@ REFUSED = {
         (1, 36, "SELECT", "A subquery cannot stand here.")
     ],
     "SELECT id, (SELECT max(stars) FROM notes n WHERE n.who = p.id HAVING sum(stars) > p.age) AS x FROM people p": [
-        (1, 83, "HAVING", "A subquery with groups, LIMIT or UNION cannot name p.age of the query around it.")
+        (
+            1,
+            83,
+            "HAVING",
+            "A subquery with aggregates and HAVING cannot name p.age of the query around it.",
+        )
     ],
     "SELECT id FROM people p WHERE EXISTS (SELECT explode(collect_list(stars)) FROM notes n WHERE n.who = 1 GROUP BY n.who)": [
         (1, 46, "SELECT", "It stands beside groups, window functions or another one of its kind.")
@@ -92,7 +97,7 @@ REFUSED = {
             1,
             57,
             "LATERAL",
-            "Groups of LATERAL name p.city of the rows before it outside of aggregates. Compute it in the SELECT around",
+            "Groups of a subquery name p.city of the rows around it outside of aggregates. Compute it in the SELECT around",
         )
     ],
     "SELECT p.id, x.y FROM people p LEFT JOIN LATERAL (SELECT note AS y FROM notes n WHERE n.who = p.id) x ON x.y > 'b'": [
@@ -101,11 +106,11 @@ REFUSED = {
     "SELECT p.id, x.y FROM people p, LATERAL (SELECT note AS y FROM notes n WHERE n.who = p.id LIMIT 1) x": [
         (1, 91, "LIMIT", "LIMIT without ORDER BY")
     ],
-    "SELECT p.id, x.y FROM people p, LATERAL (SELECT note AS y FROM notes n WHERE n.who = p.id ORDER BY y LIMIT 0) x": [
-        (1, 102, "LIMIT", "LIMIT needs a whole number here.")
+    "SELECT p.id, x.y FROM people p, LATERAL (SELECT note AS y FROM notes n WHERE n.who = p.id ORDER BY y LIMIT stars) x": [
+        (1, 102, "LIMIT", "LIMIT needs a whole number.")
     ],
-    "SELECT p.id, x.y FROM people p, LATERAL (SELECT DISTINCT note AS y FROM notes n WHERE n.who = p.id) x": [
-        (1, 95, "WHERE", "A subquery with groups, LIMIT or UNION cannot name p.id of the query around it.")
+    "SELECT p.id, x.y FROM people p, LATERAL (SELECT DISTINCT ON (stars) note AS y FROM notes n WHERE n.who = p.id ORDER BY note) x": [
+        (1, 106, "WHERE", "A subquery with DISTINCT ON cannot name p.id of the query around it.")
     ],
     "SELECT p.id FROM people p, LATERAL (SELECT place, who FROM visits v WHERE v.who = p.id GROUP BY ROLLUP (place, who)) x": [
         (
@@ -132,11 +137,14 @@ REFUSED = {
             "A subquery that names the query around it cannot have one group of all rows here",
         )
     ],
-    "SELECT id, boss IN (SELECT row_number() OVER (ORDER BY n.stars) FROM notes n WHERE n.who = p.id GROUP BY n.stars) AS x FROM people p": [
-        (1, 92, "WHERE", "A subquery with groups, LIMIT or UNION cannot name p.id of the query around it.")
+    "SELECT id, age IN (SELECT explode(array(stars)) FROM notes n WHERE n.who = p.id) AS x FROM people p": [
+        (1, 76, "WHERE", "A subquery with explode cannot name p.id of the query around it.")
+    ],
+    "SELECT id, (SELECT note FROM notes n WHERE n.who = p.id ORDER BY note LIMIT 1 OFFSET age) AS x FROM people p": [
+        (1, 86, "OFFSET", "OFFSET needs a whole number.")
     ],
     "SELECT id, age IN (SELECT max(zz) FROM notes n WHERE n.who = p.id GROUP BY n.stars) AS x FROM people p": [
-        (1, 31, "WHERE", "There is no column zz.")
+        (1, 31, "SELECT", "There is no column zz.")
     ],
     "SELECT id, age IN (SELECT max(stars) FROM notes n WHERE n.who = p.id AND n.zz = 1 GROUP BY n.stars) AS x FROM people p": [
         (1, 74, "WHERE", "There is no column n.zz.")
@@ -274,8 +282,11 @@ REFUSED = {
         (1, 16, "FROM", "A table's sample is not maintained.")
     ],
     "SELECT id FROM people SORT BY id": [(1, 8, "SORT BY", "A table has no order.")],
-    "SELECT p.id FROM people p LEFT JOIN cities c ON p.city IN (SELECT note FROM notes)": [
-        (1, 49, "ON", "A subquery in ON")
+    "SELECT p.id FROM people p LEFT JOIN notes n ON n.who = p.id AND EXISTS (SELECT 1 FROM visits WHERE day = n.stars AND who = p.id)": [
+        (1, 65, "ON", "A subquery in ON that names both sides of this join is not maintained.")
+    ],
+    "SELECT p.id FROM people p LEFT JOIN wages w ON p.id = w.id AND id IN (SELECT who FROM notes)": [
+        (1, 64, "ON", "id is ambiguous: p.id, w.id.")
     ],
     "SELECT * FROM (SELECT city, age FROM people) TABLESAMPLE (10 PERCENT)": [
         (1, 15, "FROM", "A subquery's sample is not maintained.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pyspark.sql import types as T
 from sqlglot import exp
@@ -78,6 +79,8 @@ class Context:
         Makes a table of a query within it.
     lateral
         Joins a LATERAL subquery with the rows before it.
+    subqueries
+        Joins the subqueries of expressions with rows; a `Scope` then finds their values.
     reasons
         Those found so far.
     bounds
@@ -88,17 +91,21 @@ class Context:
         Makes the row for which constants are there: see `handles.begun`. None: the query names no table.
     is_around
         Whether a column is one of the query around a subquery that cannot name it.
+    parts
+        The words for what such a subquery has; empty: it stands in FROM.
     """
 
     text: str
     tables: Mapping[str, Callable[[], Result]]
     compiled: Callable[[exp.Expr, Context], Result]
     lateral: Callable[[exp.Join, Rows, Context], Rows]
+    subqueries: Callable[[Sequence[exp.Expr], Rows, Any, Context], Rows]
     reasons: Reasons
     bounds: Mapping[str, int] = field(default_factory=dict)
     names: tuple[str, ...] = ()
     begun: Callable[[], Table] | None = None
     is_around: Callable[[exp.Column], bool] = lambda _: False
+    parts: str = ""
 
     def refuse(self, node: exp.Expr, clause: str, message: str, instead: str = "") -> PartRefusedError:
         """Return what to raise for a part of the query."""

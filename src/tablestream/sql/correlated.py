@@ -1,4 +1,4 @@
-"""The columns by which the query around a subquery finds its rows."""
+"""Subqueries that are compared with the query around them: the columns of both, and by which rows are found."""
 
 from __future__ import annotations
 
@@ -7,19 +7,61 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from tablestream.sql.matches import Related
+from tablestream.connectors.sink import quoted
+from tablestream.sql.groups import is_grouped
+from tablestream.sql.matches import Related, looked_up, outward
 from tablestream.sql.parse import unwrapped, with_type, wrapped
 from tablestream.sql.rows import Rows, Visible, unique
-from tablestream.sql.scope import Scope
+from tablestream.sql.scope import Scope, own_columns
+from tablestream.sql.shapes import columns_of_row
 
 #: The table of these columns: no query has its name.
 COMPARED_BY = "(compared by)"
 
 
+def with_both(query: exp.Select, inner: Scope, scope: Scope) -> tuple[exp.Select, list[exp.Expr]]:
+    """A subquery whose columns of the rows around it are those of `for_each`, and its parts that have some."""
+    aliases = [Visible("", one.alias, one.alias) for one in query.selects if isinstance(one, exp.Alias)]
+    known = replace(inner, rows=replace(inner.rows, visible=(*inner.rows.visible, *aliases)))
+    made, found = query.copy(), list[exp.Expr]()
+
+    def both(node: exp.Expr) -> exp.Expr:
+        named = [one for one in own_columns(node) if not known.tells(one) and scope.tells(one)]
+        if not named or node.find(exp.Query):
+            return node
+        loose = [one for one in columns_of_row(node) if one in named] if is_grouped(query) else []
+        if loose:
+            said = ".".join(part.name for part in loose[0].parts)
+            said = f"Groups of a subquery name {said} of the rows around it outside of aggregates."
+            raise scope.context.refuse(loose[0], scope.clause, said, "Compute it in the SELECT around it.")
+        found.append(outward(node, scope, known))
+        return exp.alias_(found[-1], node.name, quoted=True) if isinstance(node, exp.Column) else found[-1]
+
+    for part in ("group", "having", "qualify", "order"):
+        if query.args.get(part) is not None:
+            made.set(part, both(query.args[part]))
+    made.set("expressions", [both(one) for one in query.expressions])
+    return made, found
+
+
+def row_at(place: int, found: Related, rows: Rows, scope: Scope) -> tuple[Rows, str, list[str]]:
+    """Join the row at a place of the first rows that a subquery has for each row around it.
+
+    Returns
+    -------
+    tuple of Rows, str and list of str
+        The rows, whether there is a row, and the values of its columns.
+    """
+    values = {f"value_{number}": quoted(one.column) for number, one in enumerate(found.rows.shown, 1)}
+    on = [*(scope.sqls(theirs for theirs, _ in found.pairs) or ["true"]), str(place)]
+    rows, names = looked_up(rows, found.rows.table, on, {"found": None, **values})
+    return rows, quoted(names["found"]), [quoted(names[one]) for one in values]
+
+
 def compared_columns(
     found: Related, keys: Sequence[str]
 ) -> tuple[tuple[Visible, ...], tuple[tuple[exp.Expr, exp.Expr], ...]]:
-    """The columns of `by_pairs` under names that no query has, and the pairs with them."""
+    """Columns of what a subquery is compared by, under names that no query has, and the pairs with them."""
     visible = tuple(Visible(COMPARED_BY, one, one, merged=True, hidden=True) for one in dict.fromkeys(keys))
     pairs = []
     for (theirs, mine), key in zip(found.pairs, keys, strict=True):

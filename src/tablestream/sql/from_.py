@@ -210,7 +210,7 @@ def _input(node: exp.Join, context: Context, used: set[str] | None) -> Input:
         if not (isinstance(one, exp.Boolean) and span(one) is None)  # the parser adds `true`
     )
     for condition in on:
-        if condition.find(*SUBQUERIES) is not None and not _is_inner(node):
+        if node.method == "ASOF" and condition.find(*SUBQUERIES) is not None:
             raise context.refuse(
                 condition,
                 "ON",

@@ -17,6 +17,7 @@ from tablestream.sql.context import Context
 from tablestream.sql.equalities import Equality, equalities
 from tablestream.sql.joins import Joined, join
 from tablestream.sql.matches import semi_join
+from tablestream.sql.on_subqueries import computed, without_computed
 from tablestream.sql.parse import beginning
 from tablestream.sql.rows import Rows
 from tablestream.sql.scope import Scope, filtered, own_columns
@@ -68,14 +69,16 @@ def _settled(rows: Rows, pool: Sequence[Condition], context: Context) -> tuple[R
 
 def _joined_with(left: Rows, given: Input, context: Context) -> Rows:
     """A join whose place matters."""
-    right, on, using, count = given.rows, given.on, given.common(left), len(left.visible)
+    using = given.common(left)
+    left, right, on = computed(given.on, left, given.rows, given.how, context)
+    count = len(left.visible)
     if given.how in {"semi", "anti"}:
         pairs = [(one.left, one.right) for one in equalities_of(using, left, right, context)]
-        return semi_join(left, right, on, pairs, given.how, context)
+        return without_computed(semi_join(left, right, on, pairs, given.how, context))
     if given.how == "full":
         equal, others = _compared(on, using, left, right, context)
         rows = join(Joined(context, left, right, tuple(equal), tuple(others)), "outer")
-        return coalesced(rows, using, count)
+        return without_computed(coalesced(rows, using, count))
     if given.how == "inner":
         equal, others = _compared(on, using, left, right, context)
         rows = inner_join(left, right, equal, others, "ON", context)
@@ -85,7 +88,7 @@ def _joined_with(left: Rows, given: Input, context: Context) -> Rows:
         rows = replace(rows, visible=(*rows.visible[turned:], *rows.visible[:turned]))
     else:
         rows = _left_join(left, right, on, using, context)
-    return replace(rows, visible=merged(rows.visible, using, given.how, count, rows.fold))
+    return without_computed(replace(rows, visible=merged(rows.visible, using, given.how, count, rows.fold)))
 
 
 def _compared(

@@ -25,9 +25,15 @@ from tablestream.tables import Table
 
 
 def limited(
-    query: exp.Query, rows: Rows, items: Sequence[Item], texts: Sequence[str], scope: Scope, context: Context
+    query: exp.Query,
+    rows: Rows,
+    items: Sequence[Item],
+    texts: Sequence[str],
+    scope: Scope,
+    context: Context,
+    partition: Sequence[Any] = (),
 ) -> Rows:
-    """Keep the rows that LIMIT and OFFSET leave; without them the order of rows is nobody's."""
+    """Keep the rows that LIMIT and OFFSET leave of each partition; without them the order of rows is nobody's."""
     order, offset = (query.args.get(one) for one in ("order", "offset"))
     limit = limit_of(query)
     texts_of = ordering(order.expressions if order else [], items, texts, scope, context)
@@ -37,31 +43,46 @@ def limited(
     if order is None:
         context.reasons.add(unordered(node, context))
         return rows
-    count = None if limit is None else _number(limit, "LIMIT", context)
-    skipped = 0 if offset is None else _number(offset, "OFFSET", context)
-    if count == 0 or is_one_row(rows):
+    count, skipped = _kept(query, context)
+    if count == 0 or (is_one_row(rows) and not partition):
         return replace(rows, table=rows.table.filter("false")) if count == 0 or skipped else rows
     has_ties = is_special(node)
     if has_ties and node.args["limit_options"].args.get("percent"):
         raise context.refuse(node, "LIMIT", "PERCENT is not maintained.", "Write a number of rows.")
+    last = None if count is None else count + skipped
     with context.reasons.placed(beginning(order), "ORDER BY"):
-        if count is None or has_ties:
-            return _numbered(
-                rows, None if count is None else count + skipped, skipped, texts_of, context, node
-            )
-        rows, rank = first_rows(rows, count + skipped, [], texts_of, "rank", context, node)
+        if last is None or has_ties:
+            return _numbered(rows, last, skipped, partition, texts_of, context, node)
+        rows, rank = first_rows(rows, last, partition, texts_of, "rank", context, node)
         return replace(rows, table=rows.table.filter(f"{quoted(rank)} > {skipped}")) if skipped else rows
+
+
+def only_place(query: exp.Expr, context: Context) -> int | None:
+    """The place, from 1, of the one row that LIMIT 1 keeps; None: it may keep several, or no order says which."""
+    limit = limit_of(query)
+    if limit is None or is_special(limit) or query.args.get("order") is None:
+        return None
+    count, skipped = _kept(query, context)
+    return skipped + 1 if count == 1 else None
+
+
+def _kept(query: exp.Expr, context: Context) -> tuple[int | None, int]:
+    """How many rows LIMIT keeps, None: all; and how many before them OFFSET leaves out."""
+    limit, offset = limit_of(query), query.args.get("offset")
+    count = None if limit is None else _number(limit, "LIMIT", context)
+    return count, 0 if offset is None else _number(offset, "OFFSET", context)
 
 
 def _numbered(
     rows: Rows,
     last: int | None,
     skipped: int,
+    partition: Sequence[Any],
     order: Sequence[tuple[str, bool]],
     context: Context,
     node: exp.Expr,
 ) -> Rows:
-    """The rows behind the skipped ones, up to those that tie with the last one; None: all."""
+    """The rows behind the skipped ones of each partition, up to those that tie with the last one; None: all."""
     table = _ordered_table(rows, order, context, node)
     taken = table.columns
     number, rank = unique("number", taken, rows.fold), unique("rank", taken, rows.fold)
@@ -70,7 +91,7 @@ def _numbered(
     ]  # null is least
     columns: dict[str, Any] = {number: tf.row_number(), rank: tf.rank()}
     downs = [down for _, down in every]
-    table = table.group_by().over([text for text, _ in every], descending=downs, **columns)
+    table = table.group_by(*partition).over([text for text, _ in every], descending=downs, **columns)
     ties = "" if last is None else f" AND {quoted(rank)} <= {last}"
     return replace(rows, table=table.filter(f"{quoted(number)} > {skipped}{ties}"))
 

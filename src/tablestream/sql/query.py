@@ -19,6 +19,7 @@ from tablestream.sql.parse import beginning, more_parts
 from tablestream.sql.refusals import Reasons
 from tablestream.sql.select import first_of, selection
 from tablestream.sql.sets import combined
+from tablestream.sql.subqueries import with_subqueries
 from tablestream.sql.text import Text
 from tablestream.streams import Stream
 from tablestream.tables import GlobalTable, Table
@@ -54,7 +55,7 @@ def from_select(
     )
     first = next((one for one in read if isinstance(one, Table) and not isinstance(one, GlobalTable)), None)
     row = None if first is None else cache(partial(begun, first))
-    context = Context(text.expanded, named, compiled, lateral, reasons, begun=row)
+    context = Context(text.expanded, named, compiled, lateral, with_subqueries, reasons, begun=row)
     made: Handle | None = None
     with reasons.part(beginning(expression), "query"):
         made = compiled(expression, context).handle

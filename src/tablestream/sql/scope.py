@@ -172,7 +172,8 @@ class Scope:
         if alias is not None and (found is None or is_hidden):
             return f"({alias})"
         if found is None and self.context.is_around(node):
-            said = f"A subquery with groups, LIMIT or UNION cannot name {'.'.join(names)} of the query around it."
+            what = f"with {self.context.parts}" if self.context.parts else "in FROM"
+            said = f"A subquery {what} cannot name {'.'.join(names)} of the query around it."
             instead = (
                 "Join a subquery without it: FROM (SELECT a, count(*) AS n FROM t GROUP BY a) g WHERE g.a = x"
             )

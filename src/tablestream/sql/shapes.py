@@ -69,7 +69,7 @@ def some_row(query: exp.Query) -> exp.Query:
 
 def is_simple(select: exp.Select) -> bool:
     """Whether a subquery only joins and filters: then conditions may compare it with the query around it."""
-    is_more = takes_first(select) or select.args.get("qualify") is not None
+    is_more = takes_first(select) or select.args.get("qualify") is not None or windows_of(select)
     return not is_more and not is_grouped(select) and not explodes(select)
 
 
@@ -83,22 +83,52 @@ def is_constant(query: exp.Expr) -> bool:
 def has_plain_groups(query: exp.Expr) -> TypeGuard[exp.Select]:
     """Whether a query has groups by expressions alone, or aggregates of all rows."""
     is_select = isinstance(query, exp.Select) and is_grouped(query) and not explodes(query)
-    if not is_select or any(map(query.args.get, ("offset", "qualify"))):
+    if not is_select or windows_of(query) or any(map(query.args.get, ("offset", "qualify"))):
         return False
     group = query.args.get("group")
     return group is None or not more_parts(group, ("expressions",))
 
 
-def has_groups(query: exp.Select) -> bool:
-    """Whether a subquery has groups, and nothing that needs all of them at once."""
-    is_more = any(map(query.args.get, ("limit", "distinct"))) or has_windows(query)
-    return query.args.get("group") is not None and not is_more
+def is_for_each(query: exp.Select) -> bool:
+    """Whether a subquery can be made for each row around it: it has nothing that only one on its own can have."""
+    distinct = query.args.get("distinct")
+    return not explodes(query) and (distinct is None or distinct.args.get("on") is None)
 
 
-def has_windows(query: exp.Select) -> bool:
-    """Whether a query has window functions."""
-    order = query.args.get("order")
-    return any(one.find(exp.Window) for one in (*query.selects, *([order] if order else [])))
+def parts_of(query: exp.Expr) -> str:
+    """The words for what a query has beside FROM, WHERE and columns, as an error says them; empty: nothing."""
+    if isinstance(query, exp.SetOperation):
+        return type(query).__name__.upper()
+    if not isinstance(query, exp.Select):
+        return ""
+    distinct = query.args.get("distinct")
+    on = distinct is not None and distinct.args.get("on") is not None
+    found: dict[str, object] = {
+        "DISTINCT ON" if on else "DISTINCT": distinct,
+        "explode": explodes(query),
+        "aggregates": is_grouped(query),
+        "GROUP BY": query.args.get("group"),
+        "HAVING": query.args.get("having"),
+        "window functions": windows_of(query),
+        "LIMIT": query.args.get("limit"),
+        "OFFSET": query.args.get("offset"),
+    }
+    return " and ".join(word for word, is_there in found.items() if is_there)
+
+
+def windows_of(query: exp.Expr) -> list[exp.Window]:
+    """The window functions of a query, without those of its subqueries."""
+    parts = (query.args.get(one) for one in ("qualify", "order"))
+    return [found for one in (*query.expressions, *parts) if one is not None for found in windows_in(one)]
+
+
+def windows_in(node: exp.Expr) -> list[exp.Window]:
+    """The window functions of an expression, without those of its subqueries."""
+    if isinstance(node, exp.Window):
+        return [node]
+    if isinstance(node, exp.Query):
+        return []
+    return [found for one in node.iter_expressions() for found in windows_in(one)]
 
 
 def columns_of_row(node: exp.Expr, scope: Scope | None = None) -> Iterator[exp.Column]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from pyspark.sql import functions as F
 from sqlglot import exp
@@ -26,7 +27,7 @@ from tablestream import functions as tf
 from tablestream.connectors.sink import quoted
 from tablestream.sql.aggregates import aggregates_in
 from tablestream.sql.context import Context
-from tablestream.sql.correlated import compared_columns, with_columns_of
+from tablestream.sql.correlated import compared_columns, row_at, with_both, with_columns_of
 from tablestream.sql.equalities import in_one_type
 from tablestream.sql.from_ import from_rows
 from tablestream.sql.grouping_sets import asks_for_sets, repeated
@@ -39,7 +40,7 @@ from tablestream.sql.groups import (
     groups_of,
     is_grouped,
 )
-from tablestream.sql.handles import never_null
+from tablestream.sql.handles import never_null, with_values
 from tablestream.sql.joins import is_one_row
 from tablestream.sql.matches import (
     COMPARED,
@@ -57,7 +58,8 @@ from tablestream.sql.matches import (
     paired,
 )
 from tablestream.sql.named import with_names
-from tablestream.sql.order import first_rows, is_special, limit_of, ordering
+from tablestream.sql.one_group import check_names, one_group
+from tablestream.sql.order import limited, only_place
 from tablestream.sql.output import Item, items_of
 from tablestream.sql.parse import (
     beginning,
@@ -70,16 +72,17 @@ from tablestream.sql.refusals import PartRefusedError
 from tablestream.sql.rows import Rows, unique
 from tablestream.sql.scope import REFUSED, Scope, conjuncts, own_columns
 from tablestream.sql.shapes import (
-    columns_of_row,
-    has_groups,
     has_plain_groups,
     is_constant,
+    is_for_each,
     is_plain_union,
     is_simple,
-    is_text,
+    parts_of,
     some_row,
     subqueries_in,
+    windows_of,
 )
+from tablestream.sql.windows import define_windows, ranked
 from tablestream.streams import Stream
 
 
@@ -149,9 +152,9 @@ def _exists(given: exp.Query, rows: Rows, scope: Scope, context: Context) -> tup
     found_group = one_group(query, [], groups, rows, scope)
     if found_group is not None:
         return found_group[:2]
-    found = _related(query, scope, context, groups)
+    found = _related(query, rows, scope, context, groups)
     if isinstance(given, exp.Select) and isinstance(query, exp.Select) and is_simple(query):
-        _check_names(given, found, scope, context)
+        check_names(given, found, scope, context)
     return mark(found, rows, scope, context)
 
 
@@ -163,33 +166,24 @@ def _select_of(node: exp.Expr, context: Context) -> exp.Query:
     return node
 
 
-def _check_names(query: exp.Select, found: Related, outer: Scope, context: Context) -> None:
-    """Refuse what is not there in the clauses of a subquery of EXISTS that make no difference if a row is wanted."""
-    inner, order = replace(found.scope, clause="GROUP BY"), query.args.get("order")
-    groups = [one.node for one in groups_of(query, inner, context)[0]]
-    aliases = {inner.rows.fold(one.alias): "" for one in query.selects if isinstance(one, exp.Alias)}
-    made = {inner.same(one): "" for one in groups}
-    shown = replace(inner, clause="SELECT", made=made, aliases=aliases, grouped=is_grouped(query))
-    ordered = order.expressions if order is not None else []
-    clauses = (groups, inner), (query.selects, shown), (ordered, replace(shown, clause="ORDER BY"))
-    for nodes, scope in clauses:
-        for one in (column for node in nodes for column in columns_of_row(node, scope)):
-            if scope.tells(one) or not outer.tells(one):
-                scope.sql(one)
+def within(query: exp.Expr, outer: Scope, context: Context) -> Context:
+    """The context of a subquery, of which not every part can name the query around it."""
+    return replace(context, bounds={}, names=(), is_around=outer.tells, parts=parts_of(query))
 
 
-def _related(query: exp.Expr, outer: Scope, context: Context, groups: Related | None) -> Related:
-    """Read FROM and WHERE of a subquery, or its `read_groups`, and find what compares it with the query around it."""
+def _related(
+    query: exp.Expr, rows: Rows, outer: Scope, context: Context, groups: Related | None = None
+) -> Related:
+    """Read a subquery, or its `read_groups`, and find what compares it with the query around it."""
     if isinstance(query, exp.Select) and is_simple(query):
         return read(query, outer, context)
-    around, before = replace(context, is_around=outer.tells), len(context.reasons.found)
-    if isinstance(query, exp.Select) and groups is not None and not groups.others and has_groups(query):
-        found = _groups_of_pairs(query, groups, around)
-    else:
-        rows = around.result(query).rows("", [])
-        found = Related(rows, Scope(rows, context, "subquery"), (), ())
+    inside, before = within(query, outer, context), len(context.reasons.found)
+    may_compare = groups is not None or any(map(outer.tells, own_columns(query)))
+    if isinstance(query, exp.Select) and may_compare and is_for_each(query):
+        return of_each(query, groups or read(query, outer, inside), rows, outer, inside)
+    made = inside.result(query).rows("", [])
     _check_since(before, context)
-    return found
+    return Related(made, Scope(made, context, "subquery"), (), ())
 
 
 def _check_since(before: int, context: Context) -> None:
@@ -198,28 +192,63 @@ def _check_since(before: int, context: Context) -> None:
         raise PartRefusedError(context.reasons.found[-1])
 
 
-def _groups_of_pairs(query: exp.Select, found: Related, context: Context) -> Related:
-    """The groups of a subquery for each value that it is compared by, with its columns."""
-    rows, inner, keys = by_pairs(query, found, context)
-    items = items_of(query, inner, context)
-    nodes = [one.node for one in items]
-    rows = with_subqueries(nodes, rows, inner, context)
-    rows, names = with_columns_of(rows, nodes, [one.name for one in items], inner)
-    visible, pairs = compared_columns(found, keys)
-    shown = Rows.of(rows.table, "", names, [one.name for one in items])
-    rows = replace(shown, visible=(*shown.visible, *visible))
-    return Related(rows, Scope(rows, context, "subquery"), pairs, ())
+def of_each(query: exp.Select, found: Related, rows: Rows, outer: Scope, context: Context) -> Related:
+    """What a subquery has for each row around it.
 
-
-def by_pairs(query: exp.Select, found: Related, context: Context) -> tuple[Rows, Scope, list[str]]:
-    """The rows of a subquery, or its groups for each value that it is compared by; and the columns of these values."""
-    rows, inner, before = found.rows, found.scope, len(context.reasons.found)
-    keys = [unwrapped(mine) for _, mine in found.pairs]
+    Its groups, windows, DISTINCT and first rows are those of each value that it is compared by.
+    """
+    before = len(context.reasons.found)
+    query = query.copy()
+    define_windows(query, context)
+    query, both = with_both(query, found.scope, outer)
+    found = for_each(found, rows, outer, context, both)
+    by = [unwrapped(mine) for _, mine in found.pairs]
+    for window in windows_of(query):
+        window.set("partition_by", [*(one.copy() for one in by), *(window.args.get("partition_by") or [])])
+    own, inner = found.rows, replace(found.scope, clause="SELECT")
     if is_grouped(query):
-        rows, inner = groups_with(query, rows, inner, context, keys)
+        own, inner = groups_with(query, own, inner, context, by)
         _check_since(before, context)
-    rows, names = with_columns_of(rows, keys, [f"by_{number}" for number, _ in enumerate(keys, 1)], inner)
-    return rows, inner, names
+    own, keys = with_columns_of(own, by, [f"by_{number}" for number, _ in enumerate(by, 1)], inner)
+    inner.clause = "SELECT"  # not HAVING
+    items = items_of(query, inner, context)
+    own = with_subqueries([one.node for one in items], own, inner, context)
+    own, items = ranked(query, own, items, inner, context)
+    _check_since(before, context)
+    own, columns = with_columns_of(own, [one.node for one in items], [one.name for one in items], inner)
+    if query.args.get("distinct"):
+        own, inner = _distinct(own, items, columns, keys, context)
+    partition = _partition(found, keys, own)
+    own = limited(query, own, items, [quoted(one) for one in columns], inner, context, partition)
+    _check_since(before, context)
+    visible, pairs = compared_columns(found, keys)
+    table = with_values(own.table, {one: one for one in (*columns, *keys)})
+    shown = Rows.of(table, "", columns, [one.name for one in items])
+    made = replace(shown, visible=(*shown.visible, *visible), place=rows.place)
+    return Related(made, Scope(made, context, "subquery"), pairs, ())
+
+
+def _partition(found: Related, keys: Sequence[str], rows: Rows) -> list[Any]:
+    """The columns of `of_each` as `group_by` takes them: a null is looked up as a part of a struct."""
+    made: list[Any] = []
+    for number, ((_, mine), key) in enumerate(zip(found.pairs, keys, strict=True), 1):
+        name = unique(f"by_{number}", rows.table.columns, rows.fold)
+        struct = F.expr(f"named_struct('value', {quoted(key)}) AS {quoted(name)}")
+        made.append(key if unwrapped(mine) is mine else struct)
+    return made
+
+
+def _distinct(
+    rows: Rows, items: Sequence[Item], columns: Sequence[str], keys: Sequence[str], context: Context
+) -> tuple[Rows, Scope]:
+    """Each row once for each value of the keys, and what ORDER BY finds: the columns, and what they are made of."""
+    count: dict[str, Any] = {unique("rows", rows.table.columns, rows.fold): tf.count()}
+    table = rows.table.group_by(*dict.fromkeys((*keys, *columns))).agg(**count)
+    made = Rows.of(table, "", columns, [one.name for one in items])
+    scope = Scope(made, context, "ORDER BY")
+    pairs = [(one.node, quoted(name)) for one, name in zip(items, columns, strict=True)]
+    scope.made = {scope.same(node): text for node, text in pairs if not scope.can_tell([node])}
+    return made, scope
 
 
 def groups_with(
@@ -274,7 +303,8 @@ def _note_aliases(select: exp.Select, scope: Scope) -> None:
 
 def read(query: exp.Select, outer: Scope, context: Context) -> Related:
     """Read FROM and WHERE of a subquery; equalities with the query around it are not conditions of its rows."""
-    rows, rest = from_rows(query, with_names(query, context))
+    context = with_names(query, context)
+    rows, rest = from_rows(query, replace(context, is_around=outer.tells, parts=""))
     scope = Scope(rows, context, "WHERE")
     pairs, others = list[tuple[exp.Expr, exp.Expr]](), list[exp.Expr]()
     for node in rest:
@@ -310,7 +340,7 @@ def _among(
     if found_group is not None:
         rows, there, (text,) = found_group
         return rows, f"(CASE WHEN {there} THEN ({scope.sql(values[0])}) = {text} ELSE false END)"
-    found = _related(query, scope, context, groups)
+    found = _related(query, rows, scope, context, groups)
     items = _items(query, found, context)
     if len(items) != len(values):
         raise context.refuse(node, scope.clause, f"IN compares {len(values)} with {len(items)} columns.", "")
@@ -335,7 +365,7 @@ def _is_compared(query: exp.Expr, scope: Scope, context: Context) -> bool:
         return any(_is_compared(one, scope, context) for one in (query.left, query.right))
     if not isinstance(query, exp.Select):
         return False
-    found = read(query, scope, replace(context, is_around=scope.tells))
+    found = read(query, scope, within(query, scope, context))
     return bool(found.pairs or found.others)
 
 
@@ -345,7 +375,7 @@ def _any(node: exp.Binary, rows: Rows, scope: Scope, context: Context) -> tuple[
         said = "ANY and ALL of a subquery stand behind =, <>, <, <=, > and >=."
         raise context.refuse(node, scope.clause, said, "Write EXISTS with a condition.")
     query = _select_of(node.expression.this, context)
-    found = _related(query, scope, context, read_groups(query, scope, context))
+    found = _related(query, rows, scope, context, read_groups(query, scope, context))
     items = _items(query, found, context)
     if len(items) != 1 or isinstance(node.this, exp.Tuple):
         raise context.refuse(node, scope.clause, "ANY and ALL compare one column.", "Write EXISTS.")
@@ -430,8 +460,9 @@ def _no_nulls(
 def _scalar(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple[Rows, str]:
     """Join the value of a subquery."""
     query = _select_of(node, context)
+    too_many = context.refuse(node, scope.clause, "A subquery as a value needs one column.", "")
     if len(query.selects) != 1:
-        raise context.refuse(node, scope.clause, "A subquery as a value needs one column.", "")
+        raise too_many
     if is_constant(query):
         return rows, scope.sql(query.selects[0].unalias())
     groups = read_groups(query, scope, context)
@@ -439,15 +470,14 @@ def _scalar(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple
     if found_group is not None:
         rows, there, (text,) = found_group
         return rows, text if there == "(true)" else f"(CASE WHEN {there} THEN {text} END)"
-    limit = limit_of(query)
-    if isinstance(query, exp.Select) and limit is not None and query.args.get("order") is not None:
-        first = query.copy()
-        first.set("order", None)
-        first.set("limit", None)
-        if limit.expression.name == "1" and not is_special(limit) and is_simple(first):
-            return _first(query, limit, rows, scope, context)
-    found = _related(query, scope, context, groups)
-    (item,) = _items(query, found, context)
+    found = _related(query, rows, scope, context, groups)
+    items, place = _items(query, found, context), only_place(query, context)
+    if len(items) != 1:  # of a star
+        raise too_many
+    if place is not None and not is_one_row(found.rows):
+        rows, _, (text,) = row_at(place, found, rows, scope)
+        return rows, text
+    (item,) = items
     found = for_each(found, rows, scope, context)
     keyed = keyed_by(found)
     if keyed is None and found.pairs and keyed_by(found, or_more=True) is not None:
@@ -475,90 +505,7 @@ def read_groups(query: exp.Expr, outer: Scope, context: Context) -> Related | No
     having = query.args.get("having")
     if not has_plain_groups(query) or (query.args.get("group") is None and having and having.find(exp.Query)):
         return None
-    return read(query, outer, replace(context, is_around=outer.tells))
-
-
-def one_group(
-    query: exp.Expr, items: Sequence[exp.Expr], found: Related | None, rows: Rows, scope: Scope
-) -> tuple[Rows, str, list[str]] | None:
-    """Join the groups of a subquery that has at most one for each row around it; `found` are its `read_groups`.
-
-    Returns
-    -------
-    tuple of Rows, str and list of str, or None
-        The rows, whether there is a group, and the values of columns of it; None: the subquery is none of these.
-    """
-    limit = limit_of(query)
-    has_first = limit is None or (not is_special(limit) and limit.expression.name.strip("0").isdigit())
-    if found is None or not has_first or not isinstance(query, exp.Select):
-        return None
-    group, having = query.args.get("group"), query.args.get("having")
-    by = {found.scope.same(mine) for _, mine in found.pairs}
-    varying = [one for one in group.expressions if not is_text(one)] if group is not None else []
-    if group is not None and (not by or any(found.scope.same(one) not in by for one in varying)):
-        return None
-    if having is not None and having.find(exp.Query):
-        return None
-    if not items:
-        _check_names(query, found, scope, found.scope.context)
-    return _joined_group(query, items, found, rows, scope)
-
-
-def _joined_group(
-    query: exp.Select, items: Sequence[exp.Expr], found: Related, rows: Rows, scope: Scope
-) -> tuple[Rows, str, list[str]]:
-    """Join the groups of a subquery, one for each row around it at most; see `one_group`."""
-    group, having = query.args.get("group"), query.args.get("having")
-    # Behind `for_each` the groups are the rows around them, of which each has one value of GROUP BY.
-    is_joined = bool(found.others)
-    equal = [] if group is None else [exp.Max(this=one.copy()) for one in group.expressions if is_joined]
-    found = for_each(found, rows, scope, found.scope.context)
-    groups = [Group(f"by_{n}", mine, None) for n, (_, mine) in enumerate(found.pairs, 1)]
-    selected, condition = [one.unalias() for one in items], having and having.this
-    count = exp.Count(this=exp.Star()) if group is not None else None
-    said = {rows.fold(one.name) for one in own_columns(condition)} if condition is not None else set()
-    aliases = {
-        rows.fold(one.alias): one.this
-        for one in query.selects
-        if isinstance(one, exp.Alias) and rows.fold(one.alias) in said
-    }
-    nodes = [one for one in (*selected, condition, count, *aliases.values(), *equal) if one is not None]
-    made = grouped(found.rows, groups, nodes, found.scope, found.scope.context)
-    made.scope.made |= {found.scope.same(one.this): made.scope.made[found.scope.same(one)] for one in equal}
-    table = made.rows.table
-    values = {one: quoted(one) for one in table.columns if group is not None or one not in table.key_columns}
-    outer = scope.sqls(theirs for theirs, _ in found.pairs)
-    rows, names = looked_up(rows, table, outer, values)
-    shown = {
-        quoted(old): f"coalesce({quoted(new)}, {made.of_none[old]})" if old in made.of_none else quoted(new)
-        for old, new in names.items()
-    }
-    texts = {same: shown.get(text, text) for same, text in made.scope.made.items()}
-    inner = replace(made.scope, made=texts)
-    texts_of = [f"({one})" for one in inner.sqls(selected)]
-    inner.aliases = {name: inner.sql(one) for name, one in aliases.items()}
-    inner.clause = "HAVING"
-    there = [f"{inner.sql(count)} > 0"] if count is not None else []
-    there += [f"coalesce({inner.sql(condition)}, false)"] if condition is not None else []
-    return rows, f"({' AND '.join(there) or 'true'})", texts_of
-
-
-def _first(
-    query: exp.Select, limit: exp.Limit, rows: Rows, scope: Scope, context: Context
-) -> tuple[Rows, str]:
-    """Join the first row of a subquery: that of each partition by what it is compared by."""
-    found = for_each(read(query, scope, context), rows, scope, context)
-    item = query.selects[0]
-    value = found.scope.sql(item.unalias())
-    partition = [F.expr(f"{found.scope.sql(mine)} AS by_{n}") for n, (_, mine) in enumerate(found.pairs, 1)]
-    named = [Item(item.alias_or_name, item.unalias(), None)]
-    order = ordering(query.args["order"].expressions, named, [value], found.scope, context)
-    name = unique("subquery", found.rows.table.columns, found.rows.fold)
-    with_value = replace(found.rows, table=found.rows.table.with_columns(**{name: value}))
-    first, _ = first_rows(with_value, 1, partition, order, "rank", context, limit)
-    outer = [*(scope.sqls(theirs for theirs, _ in found.pairs) or ["true"]), "1"]
-    rows, names = looked_up(rows, first.table, outer, {"value": quoted(name)})
-    return rows, quoted(names["value"])
+    return read(query, outer, within(query, outer, context))
 
 
 def _matched(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Rows | None:
@@ -572,5 +519,5 @@ def _matched(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Rows
     if not isinstance(whole, exp.Select) or not isinstance(query, exp.Select) or not is_simple(query):
         return None
     found = read(query, scope, context)
-    _check_names(whole, found, scope, context)
+    check_names(whole, found, scope, context)
     return matching(rows, found, scope, context, exists=not is_negated)

@@ -24,6 +24,7 @@ from tablestream.sql.parse import beginning, with_type
 from tablestream.sql.refusals import PartRefusedError
 from tablestream.sql.rows import Rows, unique
 from tablestream.sql.scope import REFUSED, Scope, conjuncts
+from tablestream.sql.shapes import windows_in
 from tablestream.sql.time_windows import length_of
 from tablestream.tables import Table
 
@@ -47,7 +48,7 @@ def ranked(
     is_bounded = bool(select.args.get("limit") or select.args.get("offset"))
     order = select.args["order"].expressions if is_bounded and select.args.get("order") else []
     nodes = [*(one.node for one in items), *([qualify.this] if qualify else []), *order]
-    windows = {scope.same(one): one for node in nodes for one in _windows(node)}
+    windows = {scope.same(one): one for node in nodes for one in windows_in(node)}
     if qualify is not None and not windows:
         raise context.refuse(qualify, "QUALIFY", "QUALIFY has no window function.", "Write HAVING or WHERE.")
     made = list(items)
@@ -62,11 +63,11 @@ def ranked(
     if qualify is not None:
         with context.reasons.part(beginning(qualify), "QUALIFY"):
             # As in Spark: an alias hides a column, and a plain one only if QUALIFY has no window function of its own.
-            is_plain = not _windows(qualify.this)
+            is_plain = not windows_in(qualify.this)
             named = {
                 rows.fold(one.name): scope.sql(one.node)
                 for one in made
-                if one.named and (is_plain or _windows(one.node))
+                if one.named and (is_plain or windows_in(one.node))
             }
             inside = replace(scope, aliases=scope.aliases | named, hiding=frozenset(named))
             rows = replace(rows, table=rows.table.filter(inside.sql(qualify.this)))
@@ -78,7 +79,7 @@ def define_windows(select: exp.Select, context: Context) -> None:
     known = {one.name.lower(): one for one in select.args.get("windows") or []}
     parts = (*select.expressions, *(select.args[one] for one in ("qualify", "order") if select.args.get(one)))
     named = [one for one in known.values() if one.alias]
-    for window in (*named, *(one for part in parts for one in _windows(part) if one.alias)):
+    for window in (*named, *(one for part in parts for one in windows_in(part) if one.alias)):
         defined = known.get(window.alias.lower())
         if defined is None:
             raise context.refuse(
@@ -88,15 +89,6 @@ def define_windows(select: exp.Select, context: Context) -> None:
             if not window.args.get(part):
                 window.set(part, defined.args.get(part))
         window.set("alias", None)
-
-
-def _windows(node: exp.Expr) -> list[exp.Window]:
-    """The window functions of an expression, without those of its subqueries."""
-    if isinstance(node, exp.Window):
-        return [node]
-    if isinstance(node, exp.Query):
-        return []
-    return [found for one in node.iter_expressions() for found in _windows(one)]
 
 
 def _bound(
