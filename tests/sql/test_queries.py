@@ -956,6 +956,117 @@ FROM: Queries = {
     """,
 }
 
+COMBINED_SUBQUERIES: Queries = {
+    "exists intersect": """
+        SELECT id FROM people p WHERE EXISTS (SELECT stars FROM notes n WHERE n.who = p.boss INTERSECT
+            SELECT day FROM visits v WHERE v.who = p.boss)
+    """,
+    "none is missing": "SELECT id FROM people p WHERE NOT EXISTS (SELECT wage FROM wages EXCEPT SELECT day FROM visits v WHERE v.who = p.id)",
+    "except, unequal": """
+        SELECT id FROM people p WHERE EXISTS (SELECT day FROM visits v WHERE v.who = p.boss EXCEPT
+            SELECT stars FROM notes n WHERE n.stars <= p.id)
+    """,
+    "compared by other columns": """
+        SELECT id, p.boss IN (SELECT stars FROM notes n WHERE n.who = p.boss INTERSECT SELECT day FROM visits v WHERE v.who = p.id) AS x
+        FROM people p
+    """,
+    "not in except, with nulls": """
+        SELECT id, boss NOT IN (SELECT stars FROM notes n WHERE n.who = p.boss EXCEPT SELECT wage FROM wages w WHERE w.id = p.boss) AS x
+        FROM people p
+    """,
+    "except all": """
+        SELECT id FROM people p WHERE EXISTS (SELECT place FROM visits v WHERE v.who = p.boss EXCEPT ALL
+            SELECT city FROM cities c WHERE c.size > 1)
+        OR EXISTS (SELECT stars FROM notes EXCEPT SELECT day FROM visits) AND p.age > 20
+    """,
+    "copies make no difference": """
+        SELECT id FROM people WHERE EXISTS (SELECT stars FROM notes UNION ALL SELECT stars FROM notes EXCEPT SELECT stars FROM notes)
+        OR age > 20
+    """,
+    "first of a union": """
+        SELECT id, (SELECT stars FROM notes n WHERE n.who = p.boss UNION ALL SELECT day FROM visits v WHERE v.who = p.boss
+            ORDER BY 1 DESC LIMIT 1 OFFSET 1) AS x FROM people p
+    """,
+    "in a union of groups": """
+        SELECT id, p.boss IN (SELECT count(*) FROM visits v WHERE v.who = p.boss GROUP BY place UNION
+            SELECT DISTINCT stars FROM notes n WHERE n.who = p.boss ORDER BY 1 LIMIT 2) AS x FROM people p
+    """,
+    "null is equal": """
+        SELECT id FROM people p WHERE EXISTS (SELECT who FROM notes n WHERE n.who IS NOT DISTINCT FROM p.boss EXCEPT
+            SELECT q.age / 10 FROM people q WHERE q.boss IS NOT DISTINCT FROM p.boss)
+    """,
+    "lateral": """
+        SELECT p.id, x.y FROM people p, LATERAL (SELECT stars AS y FROM notes n WHERE n.who = p.boss UNION
+            SELECT day FROM visits v WHERE v.who = p.boss) x
+    """,
+    "lateral, left": """
+        SELECT p.id, x.y FROM people p LEFT JOIN LATERAL (SELECT stars FROM notes n WHERE n.who = p.boss EXCEPT ALL
+            SELECT day FROM visits v WHERE v.who = p.id) x(y) ON true
+    """,
+    "lateral, first": """
+        SELECT p.id, x.y FROM people p, LATERAL (SELECT stars AS y FROM notes n WHERE n.who = p.boss UNION ALL
+            SELECT day FROM visits v WHERE v.who = p.boss ORDER BY y DESC LIMIT 1) x
+    """,
+}
+
+BELOW_FROM: Queries = {
+    "exists": "SELECT id FROM people p WHERE EXISTS (SELECT 1 FROM (SELECT * FROM notes n WHERE n.who = p.boss) s WHERE s.stars > 1)",
+    "first rows": """
+        SELECT id, (SELECT max(s.day) FROM (SELECT day FROM visits v WHERE v.who = p.boss ORDER BY spent, day LIMIT 2) s) AS x
+        FROM people p
+    """,
+    "groups": """
+        SELECT id, (SELECT max(s.n) FROM (SELECT count(*) AS n FROM visits v WHERE v.who = p.boss GROUP BY place) s) AS x FROM people p
+    """,
+    "unequal": """
+        SELECT id FROM people p WHERE EXISTS (SELECT 1 FROM (SELECT * FROM visits v WHERE v.who = p.boss AND v.day <= p.id) s
+            JOIN notes n ON n.who = s.who)
+    """,
+    "null is equal": """
+        SELECT id, (SELECT count(*) FROM (SELECT note FROM notes n WHERE n.who IS NOT DISTINCT FROM p.boss) s) AS x FROM people p
+    """,
+    "left": """
+        SELECT id, (SELECT count(*) FROM (SELECT * FROM notes n WHERE n.who = p.boss) s LEFT JOIN wages w ON w.id = s.stars
+            WHERE w.wage IS NULL) AS x FROM people p
+    """,
+    "names": """
+        SELECT id, p.boss NOT IN (SELECT b FROM (SELECT who, stars FROM notes n WHERE n.who = p.id) AS s(a, b)) AS x FROM people p
+    """,
+    "a name twice": (  # DuckDB finds the name beside the subquery, Spark finds it around both
+        """
+        SELECT p.id FROM people p
+        WHERE EXISTS (SELECT 1 FROM people p JOIN (SELECT * FROM visits v WHERE v.who = p.id) s ON s.day = p.boss)
+        """,
+        """
+        SELECT o.id FROM people o
+        WHERE EXISTS (SELECT 1 FROM people p JOIN (SELECT * FROM visits v WHERE v.who = o.id) s ON s.day = p.boss)
+        """,
+    ),
+    "two, joined": """
+        SELECT id, (SELECT count(*) FROM (SELECT * FROM visits v WHERE v.who = p.boss) s
+            JOIN (SELECT * FROM notes n WHERE n.who = p.boss AND n.stars > 1) t ON t.stars >= s.day) AS x FROM people p
+    """,
+    "deeper": """
+        SELECT id FROM people p WHERE EXISTS (SELECT 1 FROM (SELECT day + 1 AS d
+            FROM (SELECT day FROM visits v WHERE v.who + 0 = p.boss) s WHERE s.day > 1) t WHERE t.d > 2)
+    """,
+    "a union": """
+        SELECT id, (SELECT sum(x) FROM (SELECT stars AS x FROM notes n WHERE n.who = p.boss UNION ALL
+            SELECT day FROM visits v WHERE v.who = p.boss) s) AS x FROM people p
+    """,
+    "a column called alike": """
+        SELECT id, (SELECT max(s.who) FROM (SELECT stars AS who FROM notes n WHERE n.who = p.boss) s) AS x FROM people p
+    """,
+    "of groups": """
+        SELECT boss, count(*) AS n FROM people p GROUP BY boss
+        HAVING EXISTS (SELECT 1 FROM (SELECT * FROM notes n WHERE n.who = p.boss AND n.stars < count(p.id) + 2) s WHERE s.stars > 1)
+    """,
+    "lateral": """
+        SELECT p.id, x.* FROM people p
+        LEFT JOIN LATERAL (SELECT * FROM (SELECT note, stars FROM notes n WHERE n.who = p.boss) s WHERE s.stars > 1) x ON true
+    """,
+}
+
 #: Subqueries in ON of joins that keep rows; DuckDB has each as a column of the side that it names.
 IN_ON: Queries = {
     "of the optional side": (
@@ -1299,6 +1410,16 @@ def test_exists_looks_up_a_row_or_the_least_and_greatest_of_a_group(spark: Spark
 @pytest.mark.parametrize("queries", quick_first(parts(WITH_ANY_ROW, 10)))
 def test_exists_computes_values_for_rows_that_meet_alone(spark: SparkSession, queries: Queries) -> None:
     check(spark, queries, changes(5, 6))
+
+
+@pytest.mark.parametrize("queries", quick_first(parts(COMBINED_SUBQUERIES, 7)))
+def test_subqueries_that_are_combined(spark: SparkSession, queries: Queries) -> None:
+    check(spark, queries, changes(5, most=14), lively=True)
+
+
+@pytest.mark.parametrize("queries", quick_first(parts(BELOW_FROM, 7)))
+def test_subqueries_in_from_of_subqueries(spark: SparkSession, queries: Queries) -> None:
+    check(spark, queries, changes(5, most=14), lively=True)
 
 
 @pytest.mark.parametrize("queries", quick_first(parts(IN_ON, 6)))

@@ -109,6 +109,20 @@ REFUSED = {
     "SELECT p.id, x.y FROM people p, LATERAL (SELECT note AS y FROM notes n WHERE n.who = p.id ORDER BY y LIMIT stars) x": [
         (1, 102, "LIMIT", "LIMIT needs a whole number.")
     ],
+    "SELECT p.id FROM people p WHERE EXISTS (SELECT 1 FROM (SELECT count(*) AS n FROM notes n WHERE n.who = p.id) s WHERE s.n = 0)": [
+        (
+            1,
+            56,
+            "GROUP BY",
+            "A subquery that names the query around it cannot have one group of all rows here",
+        )
+    ],
+    "SELECT id, (SELECT count(*) FROM wages w LEFT JOIN (SELECT * FROM notes n WHERE n.who = p.id) s ON s.stars = w.id) AS x FROM people p": [
+        (1, 89, "WHERE", "A subquery in FROM cannot name p.id of the query around it.")
+    ],
+    "SELECT id FROM people p WHERE id IN (SELECT who FROM notes n WHERE n.who = p.id INTERSECT SELECT day, who FROM visits)": [
+        (1, 45, "INTERSECT", "Its queries have 1 and 2 columns.")
+    ],
     "SELECT p.id, x.y FROM people p, LATERAL (SELECT DISTINCT ON (stars) note AS y FROM notes n WHERE n.who = p.id ORDER BY note) x": [
         (1, 106, "WHERE", "A subquery with DISTINCT ON cannot name p.id of the query around it.")
     ],

@@ -30,18 +30,18 @@ class Result:
     untyped
         The types that Spark gives to columns of nothing but null, by their names: the table has texts for void.
     hidden
-        The columns of the table that another query can name, and that are none of this one's.
+        Columns of the table that another query can name, and that are none of this one's, each by its name there.
     """
 
     table: Handle
     columns: Mapping[str, str]
     untyped: Mapping[str, T.DataType] = field(default_factory=dict)
-    hidden: Sequence[str] = ()
+    hidden: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, table: Handle) -> Result:
         """A table whose columns are the query's; of the result of an earlier query, those that it names."""
-        hidden = hidden_columns(table)
+        hidden = {one: one for one in hidden_columns(table)}
         return cls(table, {one: one for one in table.columns if one not in hidden}, hidden=hidden)
 
     @property
@@ -61,7 +61,7 @@ class Result:
         shown = [*names, *list(self.columns)[len(names) :]]
         rows = Rows.of(self.table, alias, list(self.columns.values()), shown)
         free = [one for one in self.hidden if rows.find([one]) is None]
-        hidden = Rows.of(self.table, alias, free, free).visible
+        hidden = Rows.of(self.table, alias, [self.hidden[one] for one in free], free).visible
         return replace(rows, visible=(*rows.visible, *(replace(one, hidden=True) for one in hidden)))
 
 

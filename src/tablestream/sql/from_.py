@@ -185,7 +185,7 @@ def _further(node: exp.Join, context: Context, used: set[str] | None) -> list[In
     nested = node.this.args.get("joins") or []
     if not nested:
         return [given]
-    if not all(map(_is_inner, (node, *nested))):
+    if not all(map(is_inner, (node, *nested))):
         raise context.refuse(
             node,
             "JOIN",
@@ -196,7 +196,8 @@ def _further(node: exp.Join, context: Context, used: set[str] | None) -> list[In
     return [*found[:-1], replace(found[-1], on=(*found[-1].on, *given.on))]
 
 
-def _is_inner(node: exp.Join) -> bool:
+def is_inner(node: exp.Join) -> bool:
+    """Whether a join is an inner one, without USING."""
     is_more = any(node.args.get(part) for part in ("side", "method", "using"))
     return not is_more and node.kind in {"", "INNER", "CROSS"}
 

@@ -6,7 +6,7 @@ subquery                        becomes
 aggregates                      grouped by what it is compared by, and looked up: each row before it has one
 a row by its whole key          looked up
 ``ORDER BY ... LIMIT 1``        the row at its place of those of each value that it is compared by: looked up
-any other                       the rows of each such value, as `of_each` makes them; joined
+any other                       the rows of each such value, as `each` makes them; joined
 it computes with both           joined with the rows before it first, then as above
 it names no row before it       joined, as a subquery without LATERAL
 ==============================  ==================================================================================
@@ -38,7 +38,7 @@ from tablestream.sql.parse import beginning, is_bare
 from tablestream.sql.rows import Rows, unique
 from tablestream.sql.scope import Scope, conjuncts, filtered
 from tablestream.sql.shapes import has_plain_groups, is_constant, is_for_each, is_simple, subqueries_in
-from tablestream.sql.subqueries import of_each, read, within
+from tablestream.sql.subqueries import each, read, within
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def lateral(node: exp.Join, rows: Rows, context: Context) -> Rows:
     given, scope = _given(node, rows, context), Scope(rows, context, "LATERAL")
     inside = within(given.query, scope, context)
     with context.reasons.placed(beginning(node), "LATERAL"):
-        found = _read(given.query, scope, inside)
+        found = _read(given.query, rows, scope, inside)
         made = _looked_up(given, found, rows, scope, inside)
         if made is None:
             made = _joined(given, found, rows, scope, inside)
@@ -103,11 +103,11 @@ def _is_true(condition: exp.Expr | None) -> bool:
     return condition is None or (isinstance(condition, exp.Boolean) and bool(condition.this))
 
 
-def _read(query: exp.Expr, scope: Scope, context: Context) -> Related | None:
+def _read(query: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Related | None:
     """The rows of a subquery that can name the rows before it; None: it cannot, or names nothing else."""
     if not isinstance(query, exp.Select) or not is_for_each(query) or is_constant(query):
         return None
-    return read(query, scope, context)
+    return read(query, rows, scope, context)
 
 
 def _looked_up(
@@ -164,13 +164,9 @@ def _with_columns(given: Lateral, shown: Sequence[str], rows: Rows, there: str, 
 
 def _joined(given: Lateral, found: Related | None, rows: Rows, scope: Scope, context: Context) -> Rows:
     """Join the rows of which a row before may have several."""
-    query: exp.Expr = given.query
     how: How = "left" if given.is_left else "inner"
-    if not isinstance(query, exp.Select) or found is None:  # it can name no row before
-        right = context.result(query).rows(given.alias, list(given.names))
-        return join(Joined(context, rows, replace(right, place=rows.place), ()), how)
-    found = of_each(query, found, rows, scope, context)
-    columns, place = found.rows.shown, only_place(query, context)
+    found = each(given.query, rows, scope, context, found)
+    columns, place = found.rows.shown, only_place(given.query, context)
     names = given.shown([one.name for one in columns], context)
     if place is not None and not is_one_row(found.rows):
         return _with_columns(given, names, *row_at(place, found, rows, scope))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sqlglot import exp
@@ -10,9 +10,10 @@ from sqlglot import exp
 from tablestream.sql.conditions import SUBQUERIES
 from tablestream.sql.context import Context
 from tablestream.sql.handles import with_values
-from tablestream.sql.parse import is_subquery, placed, span
+from tablestream.sql.parse import placed, span
 from tablestream.sql.rows import Rows, Visible, unique
-from tablestream.sql.scope import REFUSED, Scope, own_columns
+from tablestream.sql.scope import REFUSED, Scope
+from tablestream.sql.shapes import outer_columns
 from tablestream.streams import Stream
 
 #: The table of the columns that say whether a condition holds: no query has its name.
@@ -62,7 +63,7 @@ def _side_of(node: exp.Expr, sides: Sequence[Rows], context: Context) -> int:
         said = "A subquery in ON of a join that looks up versions, or of a stream, is not maintained."
         raise context.refuse(node, "ON", said, "Join a query in FROM that has the condition in its WHERE.")
     both = Scope(replace(sides[0], visible=(*sides[0].visible, *sides[1].visible)), context, "ON")
-    columns = [one for one in _outer_columns(node, context) if both.column(one) or both.tells(one)]
+    columns = [one for one in outer_columns(node, context) if both.column(one) or both.tells(one)]
     scopes = [Scope(one, context, "ON") for one in sides]
     named = [number for number, scope in enumerate(scopes) if any(map(scope.tells, columns))]
     if len(named) > 1:
@@ -70,24 +71,3 @@ def _side_of(node: exp.Expr, sides: Sequence[Rows], context: Context) -> int:
         instead = "Join a query in FROM that has the condition in its WHERE."
         raise context.refuse(node, "ON", said, instead)
     return named[0] if named else 1
-
-
-def _outer_columns(node: exp.Expr, context: Context) -> Iterator[exp.Column]:
-    """The columns of a condition that its subqueries do not have themselves."""
-    if not is_subquery(node):
-        if isinstance(node, exp.Column):
-            yield node
-        for child in node.iter_expressions():
-            yield from _outer_columns(child, context)
-        return
-    tables = {
-        one.alias_or_name.lower() for one in node.find_all(exp.Table, exp.Subquery, exp.CTE, exp.Lateral)
-    }
-    names = {one.name.lower() for alias in node.find_all(exp.TableAlias) for one in alias.columns}
-    names |= {one.lower() for query in node.find_all(exp.Select) for one in query.named_selects}
-    for table in node.find_all(exp.Table):
-        read = context.tables.get(table.name.lower())
-        names |= set() if read is None else {one.name.lower() for one in read().rows("", []).visible}
-    for one in own_columns(node):
-        if (one.table.lower() not in tables) if one.table else (one.name.lower() not in names):
-            yield one

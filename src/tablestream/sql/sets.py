@@ -28,15 +28,21 @@ from tablestream.tables import Table
 
 def combined(query: exp.SetOperation, context: Context) -> Result:
     """Make a table of two queries or more."""
+    sides = _operands(query) if isinstance(query, exp.Union) else [query.left, query.right]
+    return combined_results(_results(sides, context), query, context)
+
+
+def combined_results(results: Sequence[Result], query: exp.SetOperation, context: Context) -> Result:
+    """Make a table of the tables of queries."""
     is_distinct = bool(query.args.get("distinct"))
     if query.args.get("by_name"):
         raise context.refuse(
             query, _word(query), "BY NAME is not maintained.", "Write the columns in the same order."
         )
     if isinstance(query, exp.Union):
-        result, _ = union_all(_results(_operands(query), context), query, context)
+        result, _ = union_all(results, query, context)
         return distinct(result, context, query) if is_distinct else result
-    result, branch = union_all(_results([query.left, query.right], context), query, context)
+    result, branch = union_all(results, query, context)
     one, other = (unique(f"in_{n}", result.columns) for n in (1, 2))
     functions: dict[str, Any] = {
         name: tf.count(f"CASE WHEN {quoted(branch)} = '{n}' THEN 1 END") for n, name in ((1, one), (2, other))

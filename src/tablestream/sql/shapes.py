@@ -8,11 +8,12 @@ from typing import TypeGuard
 from sqlglot import exp
 
 from tablestream.sql.aggregates import is_aggregate
+from tablestream.sql.context import Context
 from tablestream.sql.elements import explodes
 from tablestream.sql.groups import is_grouped
 from tablestream.sql.order import takes_first
 from tablestream.sql.parse import is_subquery, more_parts
-from tablestream.sql.scope import Scope
+from tablestream.sql.scope import Scope, own_columns
 
 
 def is_any(node: exp.Expr) -> bool:
@@ -53,8 +54,10 @@ def some_row(query: exp.Query) -> exp.Query:
         return query
     order, group = query.args.get("order"), query.args.get("group")
     query = query.copy()
-    for part in ("order", "limit", "distinct"):
+    for part in ("order", "limit"):
         query.set(part, None)
+    if not isinstance(query, exp.Except):  # EXCEPT ALL can have rows where EXCEPT has none
+        query.set("distinct", None)
     if not isinstance(query, exp.Select):
         return query
     named = list(columns_of_row(order)) if order is not None else []
@@ -100,7 +103,7 @@ def parts_of(query: exp.Expr) -> str:
     if isinstance(query, exp.SetOperation):
         return type(query).__name__.upper()
     if not isinstance(query, exp.Select):
-        return ""
+        return "ORDER BY or LIMIT behind parentheses"
     distinct = query.args.get("distinct")
     on = distinct is not None and distinct.args.get("on") is not None
     found: dict[str, object] = {
@@ -143,3 +146,28 @@ def columns_of_row(node: exp.Expr, scope: Scope | None = None) -> Iterator[exp.C
 def is_text(node: exp.Expr) -> bool:
     """Whether an element of GROUP BY is the same for all rows: a text, not the place of a column."""
     return isinstance(node, exp.Literal) and node.is_string
+
+
+def outer_columns(node: exp.Expr, context: Context) -> Iterator[exp.Column]:
+    """The columns of a condition that its subqueries do not have themselves."""
+    if not is_subquery(node):
+        if isinstance(node, exp.Column):
+            yield node
+        for child in node.iter_expressions():
+            yield from outer_columns(child, context)
+        return
+    tables = {
+        one.alias_or_name.lower() for one in node.find_all(exp.Table, exp.Subquery, exp.CTE, exp.Lateral)
+    }
+    names = {one.name.lower() for alias in node.find_all(exp.TableAlias) for one in alias.columns}
+    whole = node
+    while isinstance(whole, exp.Subquery | exp.Exists):
+        whole = whole.this
+    inside = (one for one in node.find_all(exp.Select) if one is not whole)
+    names |= {one.lower() for query in inside for one in query.named_selects}
+    for table in node.find_all(exp.Table):
+        read = context.tables.get(table.name.lower())
+        names |= set() if read is None else {one.name.lower() for one in read().rows("", []).visible}
+    for one in own_columns(node):
+        if (one.table.lower() not in tables) if one.table else (one.name.lower() not in names):
+            yield one

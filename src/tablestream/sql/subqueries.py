@@ -8,10 +8,13 @@ subquery                  becomes
 ``x NOT IN (...)``        the same; and null where `x` or a value of the subquery is null, as in SQL
 ``x < ANY (...)``         compared with the greatest value; ``ALL`` is ``NOT (x >= ANY (...))``
 aggregates                grouped by the same columns; joined: the value, 0 for a count without rows
-a row as a value          joined by its whole key, or as the first one of ``ORDER BY ... LIMIT 1``
+a row as a value          joined by its whole key, or by its place in ``ORDER BY ... LIMIT 1``
+set operations            of the rows for each value that both queries are compared by, or for each row around
 ========================  ==================================================================================
 
 Where more than equality compares a subquery with the query around it, its rows are joined with those around it first.
+Groups, windows, DISTINCT and first rows are those of each value that a subquery is compared by. What a subquery in its
+FROM is compared by is a column of that one.
 """
 
 from __future__ import annotations
@@ -26,10 +29,10 @@ from sqlglot import exp
 from tablestream import functions as tf
 from tablestream.connectors.sink import quoted
 from tablestream.sql.aggregates import aggregates_in
-from tablestream.sql.context import Context
+from tablestream.sql.context import Context, Result
 from tablestream.sql.correlated import compared_columns, row_at, with_both, with_columns_of
 from tablestream.sql.equalities import in_one_type
-from tablestream.sql.from_ import from_rows
+from tablestream.sql.from_ import from_rows, is_inner
 from tablestream.sql.grouping_sets import asks_for_sets, repeated
 from tablestream.sql.groups import (
     Group,
@@ -40,12 +43,12 @@ from tablestream.sql.groups import (
     groups_of,
     is_grouped,
 )
-from tablestream.sql.handles import never_null, with_values
+from tablestream.sql.handles import with_values
 from tablestream.sql.joins import is_one_row
 from tablestream.sql.matches import (
+    AROUND,
     COMPARED,
     Related,
-    ends_of,
     for_each,
     grouped_by,
     holds_of_any,
@@ -58,6 +61,7 @@ from tablestream.sql.matches import (
     paired,
 )
 from tablestream.sql.named import with_names
+from tablestream.sql.nulls import no_nulls, only_true_matters, or_null
 from tablestream.sql.one_group import check_names, one_group
 from tablestream.sql.order import limited, only_place
 from tablestream.sql.output import Item, items_of
@@ -65,18 +69,24 @@ from tablestream.sql.parse import (
     beginning,
     is_bare,
     is_subquery,
+    more_parts,
     not_false,
+    placed,
+    span,
     unwrapped,
+    wrapped,
 )
 from tablestream.sql.refusals import PartRefusedError
 from tablestream.sql.rows import Rows, unique
 from tablestream.sql.scope import REFUSED, Scope, conjuncts, own_columns
+from tablestream.sql.sets import combined_results
 from tablestream.sql.shapes import (
     has_plain_groups,
     is_constant,
     is_for_each,
     is_plain_union,
     is_simple,
+    outer_columns,
     parts_of,
     some_row,
     subqueries_in,
@@ -143,12 +153,12 @@ def _joined(node: exp.Expr, whole: exp.Expr, rows: Rows, scope: Scope, context: 
 
 def _exists(given: exp.Query, rows: Rows, scope: Scope, context: Context) -> tuple[Rows, str]:
     """Join whether a subquery has a row; a union has one if one of its queries has."""
-    if is_plain_union(given):
-        rows, left = _exists(_select_of(given.left, context), rows, scope, context)
-        rows, right = _exists(_select_of(given.right, context), rows, scope, context)
-        return rows, f"({left} OR {right})"
     query = some_row(given)
-    groups = read_groups(query, scope, context)
+    if is_plain_union(query):
+        rows, left = _exists(_select_of(query.left, context), rows, scope, context)
+        rows, right = _exists(_select_of(query.right, context), rows, scope, context)
+        return rows, f"({left} OR {right})"
+    groups = read_groups(query, rows, scope, context)
     found_group = one_group(query, [], groups, rows, scope)
     if found_group is not None:
         return found_group[:2]
@@ -176,14 +186,68 @@ def _related(
 ) -> Related:
     """Read a subquery, or its `read_groups`, and find what compares it with the query around it."""
     if isinstance(query, exp.Select) and is_simple(query):
-        return read(query, outer, context)
+        return read(query, rows, outer, context)
+    return each(query, rows, outer, context, groups)
+
+
+def each(
+    query: exp.Expr, rows: Rows, outer: Scope, context: Context, groups: Related | None = None
+) -> Related:
+    """Read a subquery as what it has for each row around it: its columns, and those that it is compared by."""
     inside, before = within(query, outer, context), len(context.reasons.found)
     may_compare = groups is not None or any(map(outer.tells, own_columns(query)))
     if isinstance(query, exp.Select) and may_compare and is_for_each(query):
-        return of_each(query, groups or read(query, outer, inside), rows, outer, inside)
+        return of_each(query, groups or read(query, rows, outer, inside), rows, outer, inside)
+    if isinstance(query, exp.SetOperation) and _compares(query, outer, context):
+        return _combined(query, rows, outer, with_names(query, inside))
     made = inside.result(query).rows("", [])
     _check_since(before, context)
     return Related(made, Scope(made, context, "subquery"), (), ())
+
+
+def _compares(query: exp.Expr, outer: Scope, context: Context) -> bool:
+    """Whether a query, or one of those that it puts together, names the query around it."""
+    if isinstance(query, exp.SetOperation):
+        return any(_compares(one, outer, context) for one in (query.left, query.right))
+    return any(map(outer.tells, outer_columns(query, context)))
+
+
+def _combined(query: exp.SetOperation, rows: Rows, outer: Scope, context: Context) -> Related:
+    """Two queries put together for each value that both are compared by, or else for each row around them."""
+    before = len(context.reasons.found)
+    both = [each(_select_of(one, context), rows, outer, context) for one in (query.left, query.right)]
+    both = [replace(one, pairs=tuple(sorted(one.pairs, key=lambda it: outer.same(it[0])))) for one in both]
+    if _compared_by(both[0], outer) != _compared_by(both[1], outer):
+        both = [for_each(one, rows, outer, context, [query]) for one in both]
+    shown = [one.rows.shown for one in both]
+    if len(shown[0]) != len(shown[1]):
+        said = f"Its queries have {len(shown[0])} and {len(shown[1])} columns."
+        raise context.refuse(query, type(query).__name__.upper(), said, "Give them as many.")
+    results = []
+    for one, columns in zip(both, shown, strict=True):
+        by = [one.scope.plain(unwrapped(mine)) for _, mine in one.pairs]
+        every = [*by, *(it.column for it in columns)]
+        results.append(Result(one.rows.table, {f"column_{n}": name for n, name in enumerate(every, 1)}))
+    result = combined_results(results, query, context)
+    every, count = list(result.columns.values()), len(both[0].pairs)
+    keys, names = every[:count], every[count:]
+    own = Rows.of(result.table, "", names, [one.name for one in shown[0]])
+    items = [Item(one.name, _named_column(one.name), one.column) for one in own.visible]
+    texts, scope = [quoted(one) for one in names], Scope(own, context, "ORDER BY")
+    own = limited(query, own, items, texts, scope, context, _partition(both[0], keys, own))
+    _check_since(before, context)
+    visible, pairs = compared_columns(both[0], keys)
+    made = replace(own, visible=(*own.visible, *visible), place=rows.place)
+    return Related(made, Scope(made, context, "subquery"), pairs, ())
+
+
+def _compared_by(found: Related, outer: Scope) -> list[tuple[str, Any]]:
+    """What a subquery is compared with, and the types of its own columns for it."""
+    schema = found.rows.table.schema
+    return [
+        (outer.same(theirs), schema[found.scope.plain(unwrapped(mine))].dataType)
+        for theirs, mine in found.pairs
+    ]
 
 
 def _check_since(before: int, context: Context) -> None:
@@ -301,14 +365,16 @@ def _note_aliases(select: exp.Select, scope: Scope) -> None:
                 scope.aliases.setdefault(scope.rows.fold(one.alias), scope.sql(one.this))
 
 
-def read(query: exp.Select, outer: Scope, context: Context) -> Related:
+def read(query: exp.Select, around: Rows, outer: Scope, context: Context) -> Related:
     """Read FROM and WHERE of a subquery; equalities with the query around it are not conditions of its rows."""
-    context = with_names(query, context)
+    query, context, lifted = _lifted(query, around, outer, with_names(query, context))
     rows, rest = from_rows(query, replace(context, is_around=outer.tells, parts=""))
     scope = Scope(rows, context, "WHERE")
     pairs, others = list[tuple[exp.Expr, exp.Expr]](), list[exp.Expr]()
     for node in rest:
-        if scope.can_tell([node]) or any(True for _ in subqueries_in(node)):
+        if id(node) in lifted:
+            pairs.append(lifted[id(node)])
+        elif scope.can_tell([node]) or any(True for _ in subqueries_in(node)):
             rows = where(rows, node, "WHERE", scope, context)
         elif (pair := paired(node, scope, outer)) is not None:
             pairs.append(pair)
@@ -318,10 +384,56 @@ def read(query: exp.Select, outer: Scope, context: Context) -> Related:
     return Related(rows, scope, tuple(pairs), tuple(others))
 
 
+def _lifted(
+    query: exp.Select, around: Rows, outer: Scope, context: Context
+) -> tuple[exp.Select, Context, dict[int, tuple[exp.Expr, exp.Expr]]]:
+    """Read the subqueries in FROM that name the query around this one.
+
+    Each becomes a table with the columns that it is compared by. The conditions that are returned, by their identities,
+    are of the WHERE of the query that is returned, and stand for pairs of `Related`.
+    """
+    query, lifted = query.copy(), dict[int, tuple[exp.Expr, exp.Expr]]()
+    begin, joins = query.args.get("from_"), query.args.get("joins") or []
+    inputs = [] if begin is None else [begin.this, *(one.this for one in joins)]
+    for number, node in enumerate(inputs):
+        adds_rows = any(one.side in {"RIGHT", "FULL"} for one in joins[number:])
+        is_kept = not adds_rows and (number == 0 or is_inner(joins[number - 1]))
+        is_query = isinstance(node, exp.Subquery) and isinstance(node.this, exp.Query)
+        if not is_kept or not is_query or more_parts(node, ("this", "alias")):
+            continue
+        if not _compares(node.this, outer, context):
+            continue
+        found = each(_select_of(node.this, context), around, outer, context)
+        name, alias = f"(compared {len(context.tables)})", node.args.get("alias")
+        taken = [
+            *(one.name for one in found.rows.shown),
+            *(one.name for one in (alias.columns if alias else ())),
+        ]
+        hidden = dict[str, str]()
+        for theirs, mine in found.pairs:
+            by = unique("compared_by", [*taken, *hidden], around.fold)
+            hidden[by] = found.scope.plain(unwrapped(mine))
+            column = exp.column(by, table=alias.name if alias else name, quoted=True)
+            condition = exp.EQ(this=column.copy(), expression=exp.column(by, table=AROUND, quoted=True))
+            lifted[id(condition)] = theirs, column if unwrapped(mine) is mine else wrapped(column)
+            given = query.args.get("where")
+            whole = condition if given is None else exp.And(this=given.this, expression=condition)
+            query.set("where", exp.Where(this=whole))
+        result = Result(found.rows.table, {one.name: one.column for one in found.rows.shown}, hidden=hidden)
+        context = replace(context, tables={**context.tables, name: _always(result)})
+        table = exp.Table(this=exp.to_identifier(name, quoted=True), alias=alias)
+        node.replace(placed(table, span(node)))
+    return query, context, lifted
+
+
+def _always(result: Result) -> Callable[[], Result]:
+    return lambda: result
+
+
 def _in(node: exp.In, whole: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple[Rows, str]:
     """Join whether a value is among those of a subquery."""
     equal = [one for one in _ins(whole) if scope.same(one) == scope.same(node)]
-    only_true = all(_is_only_true_matters(one, whole) for one in equal)
+    only_true = all(only_true_matters(one, whole) for one in equal)
     return _among(node, _select_of(node.args["query"], context), only_true, rows, scope, context)
 
 
@@ -329,13 +441,13 @@ def _among(
     node: exp.In, query: exp.Query, only_true: bool, rows: Rows, scope: Scope, context: Context
 ) -> tuple[Rows, str]:
     """Join whether the value of an ``IN`` is among those of its subquery, or of one query of its union."""
-    if is_plain_union(query) and _is_compared(query, scope, context):
+    if is_plain_union(query) and _is_compared(query, rows, scope, context):
         rows, left = _among(node, _select_of(query.left, context), only_true, rows, scope, context)
         rows, right = _among(node, _select_of(query.right, context), only_true, rows, scope, context)
         return rows, f"({left} OR {right})"
     values = node.this.expressions if isinstance(node.this, exp.Tuple) else [node.this]
     is_one = len(values) == len(query.selects) == 1
-    groups = read_groups(query, scope, context)
+    groups = read_groups(query, rows, scope, context)
     found_group = one_group(query, query.selects, groups, rows, scope) if is_one else None
     if found_group is not None:
         rows, there, (text,) = found_group
@@ -348,24 +460,24 @@ def _among(
     pairs = zip(values, items, strict=True)
     compared = tuple(in_one_type(value, item, around, found.scope) for value, item in pairs)
     rows, there = mark(replace(found, pairs=(*found.pairs, *compared)), rows, scope, context)
-    if only_true or _no_nulls(compared, found, rows, scope):
+    if only_true or no_nulls(compared, found, rows, scope):
         return rows, there
     if len(compared) > 1:
         perhaps = (not_false(exp.EQ(this=outward(a, scope), expression=b.copy())) for a, b in compared)
         unsure = replace(found, others=(*found.others, *perhaps))
         rows, maybe = mark(unsure, rows, scope, context)
         return rows, f"(CASE WHEN {there} THEN true WHEN {maybe} THEN NULL ELSE false END)"
-    return _or_null(values[0], items[0], lambda _: there, found, rows, scope, context)
+    return or_null(values[0], items[0], lambda _: there, found, rows, scope, context)
 
 
-def _is_compared(query: exp.Expr, scope: Scope, context: Context) -> bool:
+def _is_compared(query: exp.Expr, rows: Rows, scope: Scope, context: Context) -> bool:
     """Whether a query of a union compares its rows with the query around it."""
     query = _select_of(query, context)
     if is_plain_union(query):
-        return any(_is_compared(one, scope, context) for one in (query.left, query.right))
+        return any(_is_compared(one, rows, scope, context) for one in (query.left, query.right))
     if not isinstance(query, exp.Select):
         return False
-    found = read(query, scope, within(query, scope, context))
+    found = read(query, rows, scope, within(query, scope, context))
     return bool(found.pairs or found.others)
 
 
@@ -375,7 +487,7 @@ def _any(node: exp.Binary, rows: Rows, scope: Scope, context: Context) -> tuple[
         said = "ANY and ALL of a subquery stand behind =, <>, <, <=, > and >=."
         raise context.refuse(node, scope.clause, said, "Write EXISTS with a condition.")
     query = _select_of(node.expression.this, context)
-    found = _related(query, rows, scope, context, read_groups(query, scope, context))
+    found = _related(query, rows, scope, context, read_groups(query, rows, scope, context))
     items = _items(query, found, context)
     if len(items) != 1 or isinstance(node.this, exp.Tuple):
         raise context.refuse(node, scope.clause, "ANY and ALL compare one column.", "Write EXISTS.")
@@ -386,38 +498,7 @@ def _any(node: exp.Binary, rows: Rows, scope: Scope, context: Context) -> tuple[
     def holds(there: dict[str, str]) -> str:
         return holds_of_any(type(node), scope.sql(value), there)
 
-    return _or_null(value, item, holds, found, rows, scope, context, ends)
-
-
-def _or_null(
-    value: exp.Expr,
-    item: exp.Expr,
-    holds: Callable[[dict[str, str]], str],
-    found: Related,
-    rows: Rows,
-    scope: Scope,
-    context: Context,
-    ends: Sequence[str] = (),
-) -> tuple[Rows, str]:
-    """Join whether a predicate holds: null if it does not, and the value or one of the subquery's is null.
-
-    `holds` gets the SQL of the subquery's ``least`` and ``greatest`` values, as far as `ends` names them.
-    """
-    found = for_each(found, rows, scope, context)
-    functions = {
-        "n": tf.count(),
-        "nulls": tf.count(f"CASE WHEN ({found.scope.sql(item)}) IS NULL THEN 1 END"),
-    }
-    functions |= ends_of(item, ends, found)
-    table, _ = grouped_by(found, functions)
-    outer = scope.sqls(theirs for theirs, _ in found.pairs)
-    rows, names = looked_up(rows, table, outer, {one: one for one in functions})
-    said = {one: quoted(name) for one, name in names.items()}
-    text = (
-        f"(CASE WHEN coalesce({said['n']}, 0) = 0 THEN false WHEN {holds(said)} THEN true"
-        f" WHEN ({scope.sql(value)}) IS NULL OR {said['nulls']} > 0 THEN NULL ELSE false END)"
-    )
-    return rows, text
+    return or_null(value, item, holds, found, rows, scope, context, ends)
 
 
 def _items(query: exp.Expr, found: Related, context: Context) -> list[exp.Expr]:
@@ -434,29 +515,6 @@ def _named_column(name: str) -> exp.Column:
     return exp.column(name, quoted=True)
 
 
-def _is_only_true_matters(node: exp.Expr, whole: exp.Expr) -> bool:
-    """Whether null is as good as false: nothing but AND and OR is between a predicate and its condition."""
-    at: exp.Expr | None = node
-    while at is not None and at is not whole:
-        at = at.parent
-        if not isinstance(at, exp.And | exp.Or | exp.Paren):
-            return False
-    return isinstance(whole.parent, exp.Where | exp.Having | exp.And | exp.Or | exp.Paren)
-
-
-def _no_nulls(
-    compared: Sequence[tuple[exp.Expr, exp.Expr]], found: Related, rows: Rows, scope: Scope
-) -> bool:
-    """Whether no value that is compared can be null."""
-    for theirs, mine in compared:
-        outer, inner = scope.name(theirs), found.scope.name(mine)
-        if outer is None or inner is None:
-            return False
-        if not never_null(rows.table, outer) or not never_null(found.rows.table, inner):
-            return False
-    return True
-
-
 def _scalar(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple[Rows, str]:
     """Join the value of a subquery."""
     query = _select_of(node, context)
@@ -465,7 +523,7 @@ def _scalar(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple
         raise too_many
     if is_constant(query):
         return rows, scope.sql(query.selects[0].unalias())
-    groups = read_groups(query, scope, context)
+    groups = read_groups(query, rows, scope, context)
     found_group = one_group(query, query.selects, groups, rows, scope)
     if found_group is not None:
         rows, there, (text,) = found_group
@@ -500,12 +558,12 @@ def _scalar(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple
     return rows, f"(CASE WHEN {there} THEN {text} END)"
 
 
-def read_groups(query: exp.Expr, outer: Scope, context: Context) -> Related | None:
+def read_groups(query: exp.Expr, rows: Rows, outer: Scope, context: Context) -> Related | None:
     """Read FROM and WHERE of a subquery with groups or aggregates; None: it is another one, or says more of them."""
     having = query.args.get("having")
     if not has_plain_groups(query) or (query.args.get("group") is None and having and having.find(exp.Query)):
         return None
-    return read(query, outer, within(query, outer, context))
+    return read(query, rows, outer, within(query, outer, context))
 
 
 def _matched(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Rows | None:
@@ -518,6 +576,6 @@ def _matched(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Rows
     query = some_row(whole)
     if not isinstance(whole, exp.Select) or not isinstance(query, exp.Select) or not is_simple(query):
         return None
-    found = read(query, scope, context)
+    found = read(query, rows, scope, context)
     check_names(whole, found, scope, context)
     return matching(rows, found, scope, context, exists=not is_negated)
