@@ -122,7 +122,7 @@ def test_what_a_failed_task_has_open_is_rolled_back(database: Database) -> None:
         {"id": [1, 1], "name": ["a", None], CHANGE_TYPE: ["upsert", "delete"],
          TIMESTAMP: pa.array([0, 0], pa.timestamp("us", "UTC")), ORDER: order}
     )  # fmt: skip
-    stage = PostgresStage(lambda _: what)
+    stage = PostgresStage(what.server, what.statements, inline_bytes=0)
     file = stage.open(0, "q")
     file.add(rows)
     merge(what, parts_of([file.close()]))

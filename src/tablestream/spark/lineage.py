@@ -151,6 +151,6 @@ def _is_hinted(side: Sequence[_Node]) -> bool:
 def explained(frame: DataFrame) -> str:
     """The text that `explain` prints for a frame."""
     printed = StringIO()
-    with printing_to(printed.write):
+    with printing_to(lambda text, _: printed.write(text)):
         frame.explain(extended=True)
     return printed.getvalue()

@@ -1,33 +1,23 @@
-"""What a checkpoint keeps of its plan: what a restart is compared with, and what `why` needs to explain its rows."""
+"""What a checkpoint keeps of the plan that started it, and what a restart is compared with."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from tablestream.base.calling import user_line
-from tablestream.connectors.small_texts import documents, first_line, write_line
-from tablestream.connectors.spark_place import seen_by_spark
-from tablestream.errors import SessionSettingError, StateError
+from tablestream.connectors.small_texts import documents, write_line
+from tablestream.errors import SessionSettingError
 from tablestream.planner.evolution import Facts
 from tablestream.planner.physical_plan import PhysicalPlan
-from tablestream.provenance import steps
-from tablestream.provenance.registry import described
-from tablestream.provenance.steps import Lineage
-from tablestream.spark.columns import SparkExpression
 from tablestream.spark.relocation import check_place
-from tablestream.spark.row import Plain
-from tablestream.topology.nodes import Expression, Node
 
 #: The directory in the checkpoint.
-_PLAN_TEXT = "tablestream"
+PLAN_TEXT = "tablestream"
 #: The place of the facts that a later plan is compared with.
-_FACTS = f"{_PLAN_TEXT}/facts"
-#: The place of how its tables are made.
-_STEPS = f"{_PLAN_TEXT}/steps"
+_FACTS = f"{PLAN_TEXT}/facts"
 #: What decides the value of a cast or of a part of a time, and whether a failed cast is null.
 _EVALUATING = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled")
 #: Names of UTC: a server's default is often Etc/UTC where a user writes UTC.
@@ -55,7 +45,7 @@ def check_settings(spark: SparkSession, checkpoint: str) -> None:
     a mix, as with a changed expression.
     """
     now = _evaluation(spark)
-    for document in documents(spark, f"{checkpoint}/{_PLAN_TEXT}", "part-*"):
+    for document in documents(spark, f"{checkpoint}/{PLAN_TEXT}", "part-*"):
         stored = json.loads(document.get("session", "{}"))  # older versions stored no settings
         for name in _EVALUATING:
             value = stored.get(name, now[name])
@@ -72,7 +62,7 @@ def check_settings(spark: SparkSession, checkpoint: str) -> None:
 
 def stored_text(spark: SparkSession, checkpoint: str) -> str | None:
     """Return the text of the plan that made a checkpoint; None if it has none."""
-    return next((str(one["value"]) for one in documents(spark, f"{checkpoint}/{_PLAN_TEXT}", "part-*")), None)
+    return next((str(one["value"]) for one in documents(spark, f"{checkpoint}/{PLAN_TEXT}", "part-*")), None)
 
 
 def store_facts(spark: SparkSession, checkpoint: str, facts: Facts) -> None:
@@ -103,38 +93,9 @@ def store_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> None
     waits for outputs, which the shards compare.
     """
     facts = {"value": plan.text, "session": json.dumps(_evaluation(spark))}
-    write_line(spark, f"{checkpoint}/{_PLAN_TEXT}", json.dumps(facts), mode="overwrite")
+    write_line(spark, f"{checkpoint}/{PLAN_TEXT}", json.dumps(facts), mode="overwrite")
 
 
 def _evaluation(spark: SparkSession) -> dict[str, str]:
     """The settings of the session that decide what a Column makes of a row."""
     return {name: str(spark.conf.get(name)) for name in _EVALUATING}
-
-
-def store_steps(
-    spark: SparkSession, checkpoint: str, plan: PhysicalPlan, outputs: Mapping[str, Node]
-) -> None:
-    """Store it, if it is not there. `outputs`: the table of each output, by the output's name."""
-    text = steps.encode(described(plan, outputs, _copied))
-    if first_line(spark, f"{checkpoint}/{_STEPS}", "part-*") != text:
-        write_line(spark, f"{checkpoint}/{_STEPS}", text, mode="overwrite")
-
-
-def stored_steps(spark: SparkSession, checkpoint: str) -> Lineage:
-    """Read it; raise `StateError` if the checkpoint does not have it."""
-    text = first_line(spark, f"{checkpoint}/{_STEPS}", "part-*")
-    found = None if text is None else steps.decode(text)
-    if found is None:
-        raise StateError(
-            f"The checkpoint {seen_by_spark(spark, checkpoint)} does not say how its tables are made: it is that of no"
-            " query of this library, or another version started it.",
-            hint="Start the query once more with this version; the plan may stay as it is.",
-            where=user_line(),
-        )
-    return found
-
-
-def _copied(expression: Expression) -> str | None:
-    """The column that an expression is, if it is one."""
-    given = expression.given if isinstance(expression, SparkExpression) else None
-    return given.name if isinstance(given, Plain) else None

@@ -339,7 +339,12 @@ def by_batches(
 def wide(kinds: dict[str, pa.DataType], rows: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:
     """Make a record batch of all columns; missing ones are null."""
     arrays = [
-        columns[name].cast(kind) if name in columns else pa.nulls(rows, kind) for name, kind in kinds.items()
+        pa.nulls(rows, kind)
+        if name not in columns
+        else columns[name]
+        if columns[name].type == kind  # a cast to the same type takes microseconds
+        else columns[name].cast(kind)
+        for name, kind in kinds.items()
     ]
     return pa.RecordBatch.from_arrays(arrays, names=list(kinds))
 

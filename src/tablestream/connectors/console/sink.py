@@ -93,9 +93,8 @@ class ConsoleSink(FirstChangesSink):
 
     def show(self, first: FirstChanges, micro_batch_id: int, output_name: str) -> None:  # noqa: ARG002 (the title says both)
         print(visible(first.title))  # noqa: T201 - that is what it is for
-        out = sys.stdout
         # Spark escapes line ends and tabs, and no other control character.
-        with printing_to(lambda text: out.write(visible_lines(text))):
+        with printing_to(lambda text, out: out.write(visible_lines(text))):
             first.rows.show(self.limit, self.truncate)
         if first.left_out:
             print(f"... and {first.left_out:,} more\n")  # noqa: T201 - the same

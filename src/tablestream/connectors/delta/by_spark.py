@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -12,7 +12,6 @@ from pyspark.sql.types import StructType, TimestampType
 
 from tablestream.connectors.delta.columns import MAPPING, as_texts, needs_mapping
 from tablestream.connectors.delta.marks import Commit, DeltaMark
-from tablestream.connectors.settings import changed
 from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, quoted
 from tablestream.connectors.small_texts import if_there
 from tablestream.connectors.spark_place import full_path, no_pattern
@@ -138,7 +137,7 @@ class SparkTable:
         merge = _merge_statement(changes.columns, key_columns, texts, whole=said.whole)
         # Delta marks the writes of this session, and skips them if the mark already exists.
         marking = {TXN_APP_ID: said.app_id, TXN_VERSION: str(said.micro_batch), METADATA: said.text}
-        with self._quick(), changed(self.spark, marking):
+        with self._quick(), _settings(self.spark, marking):
             self.spark.sql(merge, target=table, changes=last_changes(changes, key_columns))
 
     def has_twice(self, key_columns: Sequence[str]) -> bool:
@@ -162,7 +161,23 @@ class SparkTable:
         return self._table
 
     def _quick(self) -> AbstractContextManager[None]:
-        return changed(self.spark, _listing(self.spark))
+        return _settings(self.spark, _listing(self.spark))
+
+
+@contextmanager
+def _settings(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+    """Set what only the writes inside need.
+
+    None of it is set outside: to put back what was there could leave the mark of another thread, and Delta skips the
+    writes of a session whose mark a table has.
+    """
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in settings:
+            spark.conf.unset(name)
 
 
 def _read(spark: SparkSession, path: str) -> DataFrame | None:

@@ -162,7 +162,7 @@ class PostgresSink(MarkingSink):
         self._commit(task, _stage(changes, task), micro_batch_id, query_id)
 
     def stage(self, spark: SparkSession, columns: StructType, schema: pa.Schema) -> PostgresStage:  # noqa: ARG002 (the protocol's)
-        return PostgresStage(self._task)
+        return PostgresStage(self.server, self.statements, self.inline_bytes)
 
     def commit(
         self,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
@@ -65,18 +65,22 @@ class Part:
 
 @dataclass(frozen=True)
 class PostgresStage:
-    """What the workers do for a table of PostgreSQL, where they compute its changes."""
+    """What the workers do for a table of PostgreSQL, where they compute its changes: see `Task`."""
 
-    task: Callable[[str], Task]
-    """What a task knows, by the id of the query."""
+    server: Server
+    statements: Statements | None
+    """None where nobody has looked at the table yet, as when a plan is explained."""
+    inline_bytes: int
     left_out: bool = field(default_factory=leaves_out_data)
 
     def line(self, columns: Mapping[str, str]) -> None:
         """See `Stage`."""
 
     def open(self, micro_batch_id: int, query_id: str) -> StagedChanges:  # noqa: ARG002 (the protocol's)
+        assert self.statements is not None  # noqa: S101 - the query has started
         leave_out_data(self.left_out)
-        return StagedChanges(self.task(query_id))
+        prefix = self.statements.stage_prefix(query_id)
+        return StagedChanges(Task(self.server, self.statements, prefix, self.inline_bytes, self.left_out))
 
 
 class _TaskFailed(Exception):  # noqa: N818 - the reason of a rollback
