@@ -17,16 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from tablestream.operators.events import ints
 from tablestream.operators.reduce.groups import GroupEvents
 from tablestream.operators.reduce.totals import Function, Totals, present
 from tablestream.state.positions import Bools, Ints
-
-_BITS = np.arange(64, dtype=np.uint64)
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,22 @@ class Bits(Function):
         return self.of
 
     @property
+    def _kind(self) -> np.dtype[Any]:
+        kind: np.dtype[Any] = pl.Series(dtype=self.of).to_numpy().dtype
+        return kind
+
+    @property
+    def _places(self) -> npt.NDArray[np.uint64]:
+        return np.arange(8 * self._kind.itemsize, dtype=np.uint64)
+
+    @property
     def state(self) -> dict[str, pl.DataType]:
         return {"count": pl.Int64(), "set": pl.List(pl.Int64())}
 
     def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
         counts = events.running(present(events, self.column), ints(base[0].fill_null(0)))
-        moves = _bits(events.new(self.column)) - _bits(events.old(self.column))
-        known = _known(base[1])
+        moves = self._bits(events.new(self.column)) - self._bits(events.old(self.column))
+        known = self._known(base[1])
         running = [events.running(*pair) for pair in zip(moves.T, known.T, strict=True)]
         having, last = np.column_stack(running), events.last
         state = [
@@ -60,28 +69,25 @@ class Bits(Function):
         return Totals(self._results(counts[shown], having[shown]), state)
 
     def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:  # noqa: ARG002
-        return self._results(ints(base[0]), _known(base[1]))
+        return self._results(ints(base[0]), self._known(base[1]))
 
     def _results(self, counts: Ints, having: Ints) -> pl.Series:
         are_set = self._are_set(having, counts[:, np.newaxis])
-        words = np.bitwise_or.reduce(are_set.astype(np.uint64) << _BITS, axis=1, initial=np.uint64(0))
-        found = pl.Series(words.view(np.int64)).set(pl.Series(counts <= 0), None)
-        return found.cast(self.of)
+        words = np.bitwise_or.reduce(are_set.astype(np.uint64) << self._places, axis=1, initial=np.uint64(0))
+        return pl.Series(words.astype(self._kind)).set(pl.Series(counts <= 0), None)
 
     def _are_set(self, having: Ints, counts: Ints) -> Bools:
         if self.name == "bit_and":
             return np.asarray(having == counts)
         return np.asarray(having > 0 if self.name == "bit_or" else having % 2 == 1)
 
+    def _bits(self, values: pl.Series) -> Ints:
+        """Whether each value has each bit, a column per bit; those of null are 0."""
+        words = ints(values.cast(pl.Int64).fill_null(0)).view(np.uint64)
+        return np.asarray((words[:, np.newaxis] >> self._places & np.uint64(1)).astype(np.int64))
 
-def _bits(values: pl.Series) -> Ints:
-    """Whether each value has each bit, a column per bit; those of null are 0."""
-    words = ints(values.cast(pl.Int64).fill_null(0)).view(np.uint64)
-    return np.asarray((words[:, np.newaxis] >> _BITS & np.uint64(1)).astype(np.int64))
-
-
-def _known(base: pl.Series) -> Ints:
-    """How many values of each group are remembered to have each bit."""
-    return np.array([[0] * 64 if one is None else one for one in base.to_list()], dtype=np.int64).reshape(
-        -1, 64
-    )
+    def _known(self, base: pl.Series) -> Ints:
+        """How many values of each group are remembered to have each bit."""
+        width = len(self._places)
+        known = [[0] * width if one is None else one for one in base.to_list()]
+        return np.array(known, dtype=np.int64).reshape(-1, width)
