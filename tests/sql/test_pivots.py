@@ -39,7 +39,7 @@ PIVOTS = {
         PIVOT (count(city) AS n, max(city) AS m, collect_list(age) AS l FOR boss IN (1, -2))
     """,
     "a table": "SELECT id, `20`, `30` FROM people PIVOT (max(boss) FOR age IN (20, 30)) WHERE `20` > 1 OR id > 2",
-    "by floats": "SELECT * FROM visits PIVOT (max(day) FOR spent IN (1.5 AS a, 3 AS b, -2 AS c))",
+    "by floats": "SELECT * FROM visits PIVOT (max(day) FOR spent IN (1.5BD AS a, 3 AS b, -2 AS c, 2.25D AS d))",
     "an alias": "SELECT p.city, p.boss, `30` + 1 AS n FROM people p PIVOT (sum(id) FOR age IN (30)) WHERE paid > 1",
     "then joined": """
         SELECT city, country, a FROM (SELECT city, age, boss FROM people) PIVOT (sum(age) FOR boss IN (1 AS a))
@@ -55,6 +55,10 @@ UNPIVOTS = {
     "with nulls": "SELECT * FROM people UNPIVOT INCLUDE NULLS (number FOR what IN (AGE, boss, id)) AS u",
     "of unlike types": "SELECT u.what, u.number FROM people UNPIVOT EXCLUDE NULLS (number FOR what IN (age, paid)) u",
     "rows": "SELECT * FROM (SELECT id, boss, age FROM people) UNPIVOT ((a, b) FOR w IN ((age, boss), (boss, id) AS x))",
+    "floats": """
+        SELECT * FROM (SELECT id, age, 16777217 AS large, CAST(boss AS FLOAT) AS f FROM people)
+        UNPIVOT ((v, w) FOR k IN ((age, large), (f, f)))
+    """,
     "texts": "SELECT v, count(*) AS n FROM cities UNPIVOT (v FOR k IN (city, country)) GROUP BY v",
 }
 REFUSED = {
@@ -63,7 +67,8 @@ REFUSED = {
     "SELECT * FROM people PIVOT (sum(age) FOR boss IN (1, 1 AS a))": "It has this value twice.",
     "SELECT * FROM people PIVOT (sum(age) FOR boss IN (id))": "A value has to be a constant for each column",
     "SELECT * FROM people PIVOT (sum(age) FOR (boss, city) IN (1))": "A value has to be a constant for each column",
-    "SELECT * FROM visits PIVOT (count(*) FOR spent IN (double('NaN') AS x))": "spent is only compared with numbers",
+    "SELECT * FROM visits PIVOT (count(*) FOR spent IN (-double('NaN') AS x))": "Spark finds no row by NaN",
+    "SELECT * FROM people PIVOT (sum(age) FOR boss IN ('x'))": "It is no value of boss: [CAST_INVALID_INPUT]",
     "SELECT * FROM people PIVOT (upper(city) FOR boss IN (1))": "It computes something else than an aggregate.",
     "SELECT * FROM people PIVOT (sum(age) FOR nope IN (1))": "There is no column nope.",
     "SELECT * FROM people PIVOT (sum(age) FOR boss IN (SELECT 1))": "It is maintained in Spark's form",

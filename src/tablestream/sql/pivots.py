@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import types as T
 from sqlglot import exp
 
 from tablestream import functions as tf
 from tablestream.connectors.sink import quoted
+from tablestream.spark.analysis import unlogged
 from tablestream.spark.columns import sql_type
 from tablestream.sql.aggregates import Aggregates, is_aggregate
 from tablestream.sql.context import Context
 from tablestream.sql.elements import with_elements
 from tablestream.sql.groups import OF_NONE, Grouped, always_a_row
+from tablestream.sql.handles import empty_rows, session_of
 from tablestream.sql.parse import beginning, more_parts
 from tablestream.sql.rows import Rows, Visible, unique
 from tablestream.sql.scope import Scope, own_columns
@@ -127,11 +131,17 @@ def _is_value(value: exp.Expr, columns: Sequence[Visible], scope: Scope) -> str:
     kinds = {one.name: one.dataType for one in scope.rows.table.schema}
     conditions = []
     for one, part in zip(columns, parts, strict=True):
-        kind, is_number = kinds[one.column], isinstance(part, exp.Null | exp.Neg) or part.is_number
-        if isinstance(kind, T.FloatType | T.DoubleType) and not is_number:
-            said = f"{one.name} is only compared with numbers: Spark finds no row by NaN here."
+        constant = f"CAST({scope.sql(part)} AS {sql_type(kinds[one.column])})"
+        try:
+            with unlogged():
+                (found,) = session_of(scope.rows.table).sql(f"SELECT {constant} AS value").collect()
+        except PySparkException as error:
+            said = f"It is no value of {one.name}: {str(error).strip().splitlines()[0]}"
+            raise scope.context.refuse(value, scope.clause, said, "Write another constant.") from error
+        if isinstance(found.value, float) and math.isnan(found.value):
+            said = "Spark finds no row by NaN here."
             raise scope.context.refuse(value, scope.clause, said, "Write a number.")
-        conditions.append(f"({quoted(one.column)} <=> CAST({scope.sql(part)} AS {sql_type(kind)}))")
+        conditions.append(f"({quoted(one.column)} <=> {constant})")
     return " AND ".join(conditions)
 
 
@@ -166,16 +176,15 @@ def _unpivoted(node: exp.Pivot, field: exp.In, scope: Scope) -> Rows:
     if not is_named_once or any(len(one) != len(names) - 1 for one in columns):
         said = "It needs a name of its own for each column of an element."
         raise context.refuse(node, "UNPIVOT", said, "Write ((a, b) FOR name IN ((c, d), (e, f))).")
-    kinds = {one.name: one.dataType for one in rows.table.schema}
-    for alike in zip(*columns, strict=True):
-        if len({isinstance(kinds[one.column], T.StringType) for one in alike}) > 1:
-            said = f"Its columns {', '.join(one.name for one in alike)} have no common type."
-            raise context.refuse(node, "UNPIVOT", said, "Cast them in a subquery.")
+    kinds = [_common_type(alike, node, scope) for alike in zip(*columns, strict=True)]
     structs = []
     for (given, inside), of in zip(elements, columns, strict=True):
         written = [one.name for one in _parts(inside)]
         label = given.args["alias"].name if isinstance(given, _ALIASES) else "_".join(written)
-        values = (f", 'c{n}', {quoted(one.column)}" for n, one in enumerate(of, 1))
+        casts = (
+            f"CAST({quoted(one.column)} AS {sql_type(kind)})" for one, kind in zip(of, kinds, strict=True)
+        )
+        values = (f", 'c{n}', {cast}" for n, cast in enumerate(casts, 1))
         structs.append(f"named_struct('c0', {exp.Literal.string(label).sql('spark')}{''.join(values)})")
     element, place = (unique(one, rows.table.columns, rows.fold) for one in ("element", "place"))
     shown = {name: f"{quoted(element)}.c{n}" for n, name in enumerate(names)}
@@ -185,3 +194,15 @@ def _unpivoted(node: exp.Pivot, field: exp.In, scope: Scope) -> Rows:
         return made
     there = (f"{quoted(one.column)} IS NOT NULL" for one in made.visible[-len(names) + 1 :])
     return replace(made, table=made.table.filter(" OR ".join(there)))
+
+
+def _common_type(columns: Sequence[Visible], node: exp.Pivot, scope: Scope) -> T.DataType:
+    """The type that Spark's UNPIVOT gives columns that become one."""
+    names = [quoted(one.column) for one in columns]
+    try:
+        with unlogged():
+            (_, value) = empty_rows(scope.rows.table).unpivot([], [*names], "name", "value").schema
+    except AnalysisException as error:
+        said = f"Its columns {', '.join(one.name for one in columns)} have no common type."
+        raise scope.context.refuse(node, "UNPIVOT", said, "Cast them in a subquery.") from error
+    return value.dataType
