@@ -199,7 +199,7 @@ def counted(rows: Iterable[Sequence[Any]]) -> Counter[tuple[Any, ...]]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, float):
-        return None if math.isnan(value) else float(f"{value:.9g}")
+        return "nan" if math.isnan(value) else float(f"{value:.9g}")
     if isinstance(value, Decimal):
         return value.normalize() + 0
     if isinstance(value, datetime | date):
@@ -227,6 +227,8 @@ def check_as_spark(spark: SparkSession, queries: Mapping[str, str], batches: Seq
             expected = spark.sql(text)
             given = driver.table(name)
             assert set(expected.columns) <= set(given.schema.names), name
+            types = [given.schema[one].dataType.simpleString() for one in expected.columns]
+            assert types == [one.dataType.simpleString() for one in expected.schema], name
             actual = counted([row[one] for one in expected.columns] for row in given)
             wanted = counted(expected.collect())
             assert actual == wanted, (
