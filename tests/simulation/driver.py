@@ -308,7 +308,9 @@ class Driver:
         staged = {name: at for at, name in enumerate(sinks) if (at + len(sinks)) % 2}
         given: Any = frame
         watch: Any = self
-        outputs: Any = SimpleNamespace(names=staged, stage=staged.get)
+        outputs: Any = SimpleNamespace(
+            outputs={name: SimpleNamespace(number=at, stage=at) for name, at in staged.items()}
+        )
         seen = {name: evolving[target] for name, target in names.items() if target in evolving}
         with mock.patch.object(Reports, "of", partial(_reported, staged)):
             write_outputs(given, moment, sinks, split=_output, watch=watch, staged=outputs, evolving=seen)

@@ -21,7 +21,7 @@ from tablestream.errors import StateError, TargetError
 from tablestream.planner.catalogue import decode
 from tablestream.planner.evolution import Facts, Fate, fates
 from tablestream.planner.physical_plan import PhysicalPlan
-from tablestream.spark import moments
+from tablestream.spark import generations
 from tablestream.spark.generations import Generation, next_generation
 from tablestream.state.sealed import unseal
 from tests.plans.comparing import by_step_and_key, sources_of
@@ -97,8 +97,8 @@ class GenerationDriver(Driver):
 
     def moment(self, number: int) -> Moment:
         """See `Driver`; what Spark has written about a micro-batch begins with the generation's name."""
-        with mock.patch.object(moments, "small_lines", self._lines):
-            return moments.moment_of(None, self.generation, "query", number)  # type: ignore[arg-type]
+        with mock.patch.object(generations, "small_lines", self._lines):
+            return generations.moment_of(None, self.generation, "query", number)  # type: ignore[arg-type]
 
     def _lines(self, spark: object, directory: str, name: str) -> list[str]:
         del spark, directory

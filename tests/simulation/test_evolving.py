@@ -10,7 +10,7 @@ import pytest
 
 from tablestream.connectors import marks
 from tablestream.planner import evolution
-from tablestream.spark import moments
+from tablestream.spark import generations
 from tablestream.spark.generations import next_generation
 from tests.marks import quick_first
 from tests.plans.evolving import kept_rows
@@ -58,7 +58,7 @@ of_outputs = evolution._of_outputs
 PLANTED = {
     "all outputs mean the same": (evolution, "_meaning", lambda *_: "", 1),
     "all operators are rebuilt": (evolution, "not_rebuilt", lambda _: "", 20),
-    "targets written by an evolution are strangers": (moments, "_rebuilt", lambda *_: frozenset(), 1),
+    "targets written by an evolution are strangers": (generations, "_rebuilt", lambda *_: frozenset(), 1),
     "rows of the earlier plan stay": (marks, "_is_replaced", lambda *_: False, 1),
     "an earlier generation is forgotten": (
         evolving,
