@@ -23,6 +23,10 @@ from tablestream.pictures.picture import BOXES, EDGE, PAGE, QUIET, TEXT, Kind
 SHOWN = (
     "every",
     "final",
+    "many-to-many",
+    "files",
+    "delta-log",
+    "delta-table",
     "plain-python",
     "batch-sql",
     "empty",
