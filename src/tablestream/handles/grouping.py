@@ -24,7 +24,7 @@ from tablestream.handles.other_names import OtherNames
 from tablestream.handles.values import carried, check_names
 from tablestream.operators.reduce.declared import AGGREGATES, Takes
 from tablestream.operators.reduce.fold import UserFunctions
-from tablestream.spark.analysis import Analysed
+from tablestream.spark.analysis import Analysed, unlogged
 from tablestream.spark.columns import spark_type
 from tablestream.spark.given_columns import as_column
 from tablestream.spark.types import arrow_type, check_bytewise
@@ -192,8 +192,9 @@ class Grouped(OtherNames, Generic[Made]):
             kind = _own_type(function.own, "result", name, at)
             return Field(name, kind.json())
         try:
-            made = self._rows.agg(_spark_function(function.name)(*(of or ("*",))).alias(name))
-            kind = made.schema[0].dataType
+            with unlogged():
+                made = self._rows.agg(_spark_function(function.name)(*(of or ("*",))).alias(name))
+                kind = made.schema[0].dataType
         except PySparkException as error:
             raise at.error(
                 PlanError,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from tablestream.connectors.sink import quoted
+from tablestream.sql.context import Context
 from tablestream.sql.groups import is_grouped
 from tablestream.sql.matches import Related, looked_up, outward
 from tablestream.sql.parse import unwrapped, with_type, wrapped
@@ -58,16 +59,18 @@ def row_at(place: int, found: Related, rows: Rows, scope: Scope) -> tuple[Rows, 
     return rows, quoted(names["found"]), [quoted(names[one]) for one in values]
 
 
-def compared_columns(
-    found: Related, keys: Sequence[str]
-) -> tuple[tuple[Visible, ...], tuple[tuple[exp.Expr, exp.Expr], ...]]:
-    """Columns of what a subquery is compared by, under names that no query has, and the pairs with them."""
+def compared_by(found: Related, keys: Sequence[str], own: Rows, rows: Rows, context: Context) -> Related:
+    """What a subquery has for the rows around it, and what it is compared by under names that no query has.
+
+    `found`: what it was made of. `own`: its columns, of a table that also has the `keys`, a column for each pair.
+    """
     visible = tuple(Visible(COMPARED_BY, one, one, merged=True, hidden=True) for one in dict.fromkeys(keys))
     pairs = []
     for (theirs, mine), key in zip(found.pairs, keys, strict=True):
         by: exp.Expr = exp.column(key, table=COMPARED_BY, quoted=True)
         pairs.append((theirs, by if unwrapped(mine) is mine else wrapped(by)))
-    return visible, tuple(pairs)
+    made = replace(own, visible=(*own.visible, *visible), place=rows.place)
+    return Related(made, Scope(made, context, "subquery"), tuple(pairs), ())
 
 
 def with_columns_of(

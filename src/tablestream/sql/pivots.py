@@ -132,9 +132,10 @@ def _is_value(value: exp.Expr, columns: Sequence[Visible], scope: Scope) -> str:
     conditions = []
     for one, part in zip(columns, parts, strict=True):
         constant = f"CAST({scope.sql(part)} AS {sql_type(kinds[one.column])})"
+        made = f"SELECT {constant} AS value FROM VALUES (1)"  # which Spark computes without a job
         try:
             with unlogged():
-                (found,) = session_of(scope.rows.table).sql(f"SELECT {constant} AS value").collect()
+                (found,) = session_of(scope.rows.table).sql(made).collect()
         except PySparkException as error:
             said = f"It is no value of {one.name}: {str(error).strip().splitlines()[0]}"
             raise scope.context.refuse(value, scope.clause, said, "Write another constant.") from error

@@ -30,7 +30,7 @@ from tablestream import functions as tf
 from tablestream.connectors.sink import quoted
 from tablestream.sql.aggregates import aggregates_in
 from tablestream.sql.context import Context, Result
-from tablestream.sql.correlated import compared_columns, row_at, with_both, with_columns_of
+from tablestream.sql.correlated import compared_by, row_at, with_both, with_columns_of
 from tablestream.sql.equalities import in_one_type
 from tablestream.sql.from_ import from_rows, is_inner
 from tablestream.sql.grouping_sets import asks_for_sets, repeated
@@ -236,9 +236,7 @@ def _combined(query: exp.SetOperation, rows: Rows, outer: Scope, context: Contex
     texts, scope = [quoted(one) for one in names], Scope(own, context, "ORDER BY")
     own = limited(query, own, items, texts, scope, context, _partition(both[0], keys, own))
     _check_since(before, context)
-    visible, pairs = compared_columns(both[0], keys)
-    made = replace(own, visible=(*own.visible, *visible), place=rows.place)
-    return Related(made, Scope(made, context, "subquery"), pairs, ())
+    return compared_by(both[0], keys, own, rows, context)
 
 
 def _compared_by(found: Related, outer: Scope) -> list[tuple[str, Any]]:
@@ -285,11 +283,9 @@ def of_each(query: exp.Select, found: Related, rows: Rows, outer: Scope, context
     partition = _partition(found, keys, own)
     own = limited(query, own, items, [quoted(one) for one in columns], inner, context, partition)
     _check_since(before, context)
-    visible, pairs = compared_columns(found, keys)
     table = with_values(own.table, {one: one for one in (*columns, *keys)})
     shown = Rows.of(table, "", columns, [one.name for one in items])
-    made = replace(shown, visible=(*shown.visible, *visible), place=rows.place)
-    return Related(made, Scope(made, context, "subquery"), pairs, ())
+    return compared_by(found, keys, shown, rows, context)
 
 
 def _partition(found: Related, keys: Sequence[str], rows: Rows) -> list[Any]:
