@@ -40,9 +40,6 @@ _ON_ONE_COMPUTER = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
-    # Spark compiles code for each expression that it evaluates, and keeps the last 100. A query of many views has more,
-    # so that each micro-batch would compile all of them anew.
-    "spark.sql.codegen.cache.maxEntries": "2000",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
@@ -111,7 +108,6 @@ def local_session(
     - ``spark.driver.host`` and ``spark.driver.bindAddress`` to ``127.0.0.1``: nobody else reaches it.
     - ``spark.ui.enabled`` and ``spark.ui.showConsoleProgress`` to ``false``.
     - ``spark.executorEnv.POLARS_MAX_THREADS`` to 1: there is a task for each core.
-    - ``spark.sql.codegen.cache.maxEntries`` to 2,000: the code of a query of many views is compiled once.
     - Java's option ``-XX:TieredStopAtLevel=1``: its second compiler takes longer than it wins back in runs of minutes.
       For a query that runs for days, put ``-XX:TieredStopAtLevel=4`` into the variable ``SPARK_SUBMIT_OPTS``.
     - ``SPARK_HOME``, while Java starts, to a directory with links to the installed PySpark, but without its zip: Python
