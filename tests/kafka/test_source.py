@@ -10,6 +10,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import tablestream as ts
+from tablestream import functions as tf
 from tablestream.errors import ArgumentError, PlanError, ReservedNameError, SessionSettingError
 from tests.kafka.registry import schema_registry
 from tests.kafka.topics import Record, Topics, record
@@ -114,6 +115,29 @@ def test_what_kafka_knows_of_a_record_can_be_columns(
     ]
     assert [(one.key, one.value and bytes(one.value)) for one in rows[0][2]] == list(headers)
     assert rows[1][2] is None
+
+
+def test_why_names_the_record_that_changed_a_row_last(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    """Its partition and offset are columns of the source, which no operator reads."""
+    topic, checkpoint = topics.make("offsets", 2), tmp_path / "checkpoint"
+    first = [position("a", "ACME", 1), position("b", "ACME", 2, 1), position("a", "ACME", 3)]
+    frame = read(spark, topics, topic)
+    frame = frame.selectExpr("*", "_kafka.partition AS partition", "_kafka.offset AS offset")
+    table = ts.table(frame, key="key", name="positions")
+    total = table.group_by("ticker").agg(n=tf.sum("amount"), name="totals")
+
+    def places() -> set[tuple[Any, ...]]:
+        output = total.to(ts.to_memory("places"), name="totals")
+        run(output, checkpoint=checkpoint, evolvable=True)
+        rows = [one | one["row"] | one["key"] for one in ts.why(spark, checkpoint, "totals", "ACME").rows]
+        return {(one["key"], one["amount"], one["partition"], one["offset"]) for one in rows}
+
+    topics.send(topic, first)
+    assert places() == {("a", 3, 0, 1), ("b", 2, 1, 0)}
+    topics.send(topic, [position("b", "ACME", 2, 1), position("a")])
+    assert places() == {("b", 2, 1, 1)}
 
 
 @pytest.mark.exhaustive
