@@ -122,7 +122,6 @@ def test_why_names_the_record_that_changed_a_row_last(
 ) -> None:
     """Its partition and offset are columns of the source, which no operator reads."""
     topic, checkpoint = topics.make("offsets", 2), tmp_path / "checkpoint"
-    first = [position("a", "ACME", 1), position("b", "ACME", 2, 1), position("a", "ACME", 3)]
     frame = read(spark, topics, topic)
     frame = frame.selectExpr("*", "_kafka.partition AS partition", "_kafka.offset AS offset")
     table = ts.table(frame, key="key", name="positions")
@@ -131,10 +130,10 @@ def test_why_names_the_record_that_changed_a_row_last(
     def places() -> set[tuple[Any, ...]]:
         output = total.to(ts.to_memory("places"), name="totals")
         run(output, checkpoint=checkpoint, evolvable=True)
-        rows = [one | one["row"] | one["key"] for one in ts.why(spark, checkpoint, "totals", "ACME").rows]
-        return {(one["key"], one["amount"], one["partition"], one["offset"]) for one in rows}
+        found = [(one["key"]["key"], one["row"]) for one in ts.why(spark, checkpoint, "totals", "ACME").rows]
+        return {(key, row["amount"], row["partition"], row["offset"]) for key, row in found}
 
-    topics.send(topic, first)
+    topics.send(topic, [position("a", "ACME", 1), position("b", "ACME", 2, 1), position("a", "ACME", 3)])
     assert places() == {("a", 3, 0, 1), ("b", 2, 1, 0)}
     topics.send(topic, [position("b", "ACME", 2, 1), position("a")])
     assert places() == {("b", 2, 1, 1)}
