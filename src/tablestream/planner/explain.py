@@ -21,7 +21,8 @@ def explained(plan: PhysicalPlan) -> str:
 
     The text begins with the sources and ends with the outputs. Between them it shows, per round, one shuffle and one
     stateful stage with its operators; ``remembers`` names the traces and the key of each. Then comes a line
-    with the tables that `tablestream.read_state` can read, and what the clauses of queries in SQL became.
+    with the tables that `tablestream.read_state` can read, one with the sources that are not whole in the state, so
+    no changed plan can be built from them, and what the clauses of queries in SQL became.
     """
     parts = [f"Plan: {summary(plan)}"]
     for source, readers in sorted(plan.sources.items(), key=lambda entry: entry[0].serial):
@@ -47,6 +48,8 @@ def explained(plan: PhysicalPlan) -> str:
         parts.append(f"Output {plan.names[ending.node]} (key {key}): {emission(ending)}")
     tables = [name for work in plan.rounds[:1] for name in decode(work.tables).by_name]
     parts += [f"Tables in the state: {', '.join(tables)}"] if tables else []
+    lacking = [plan.names[one] for one in plan.sources if not (one.records or one in plan.whole)]
+    parts += [f"Sources that only evolvable=True keeps: {', '.join(sorted(lacking))}"] if lacking else []
     parts += clause_lines(plan)
     return "\n".join(parts)
 
