@@ -25,6 +25,7 @@ PROGRAMS = [
     "from-auto-cdc.md",
     "from-flink-sql.md",
     "operations.md",
+    "runbook.md",
     "recipes.md",
     "sql.md",
     "tutorial-windows.md",

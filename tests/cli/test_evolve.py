@@ -108,6 +108,11 @@ def test_the_commands_check_evolve_and_drop(
     left = {one.name for one in (tmp_path / "checkpoint").iterdir() if not one.name.startswith(".")}
     assert left == {"tablestream-generation", "tablestream-generations"}
     run(*living.more(spark), checkpoint=tmp_path / "checkpoint")
+    assert (
+        "drop-generations"
+        in called("evolve", "living:more", *place, "--shards", "3", "--partitions", "1", "--yes").output
+    )
+    assert "has this plan" in called("check", "living:more", *place, "--shards", "3").output
 
 
 def test_the_time_is_estimated_from_the_rows_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,7 +149,7 @@ def evolve(
 
 
 def drop_generations(checkpoint: Checkpoint, as_json: Json = False, debug: Debug = False) -> None:
-    """Remove the state of the plans from which a query has evolved; it cannot go back then."""
+    """Remove the state of the plans from which a query has evolved."""
     with clear_errors(debug=debug, as_json=as_json), sessions() as session:
         number = dropped(session(), checkpoint)
         if as_json:
