@@ -90,3 +90,25 @@ def test_what_keep_cannot_be_given(orders: ts.Table) -> None:
         "materialize()",
         operator="orders_materialized_keep",
     )
+
+
+def test_a_source_is_kept_as_a_table_is(spark: SparkSession) -> None:
+    frame = ts.testing.frame(spark, "id int, city string, changed timestamp")
+    table = ts.table(frame, "id", timestamp="changed", keep="30 days", name="orders")
+    records = ts.stream(frame, "id", timestamp="changed", name="records").to_table(
+        keep="30 days", name="last"
+    )
+    driver = ts.testing.Driver(
+        table.to(ts.to_memory("a"), name="a"), records.to(ts.to_memory("b"), name="b"), shards=1
+    )
+    for name in ("orders", "records"):
+        driver.pipe(name, """
+            id | city | changed
+            1  | Oslo | 2024-10-25 00:00
+            2  | Rome | 2024-11-20 00:00
+            3  | Rome | 2024-11-25 00:00
+        """)  # fmt: skip
+    driver.run()
+    assert [[row["id"] for row in driver.table(name)] for name in ("a", "b")] == [[2, 3], [2, 3]]
+    with pytest.raises(PlanError, match="versioned"):
+        ts.table(frame, "id", timestamp="changed", keep="30 days", history="1 day")

@@ -40,6 +40,7 @@ def table(
     order_by: ColumnLike | None = None,
     name: str | None = None,
     bootstrap: DataFrame | None = None,
+    keep: str | timedelta | None = None,
 ) -> Table:
     """Read a changelog as a table: the last record of a key is its row.
 
@@ -86,6 +87,9 @@ def table(
         them: without them a row exists, and its time is 1970. `start` evaluates it once and keeps the rows in the
         checkpoint until they are part of the state. The rows of all bootstraps of a query are one step, before
         every record: no result shows a part of them. Let the log begin where the rows were read, or earlier.
+    keep
+        Only rows of this length of time (``"30 days"``) before stream time, as `Table.keep` does, which
+        has more options. Cannot be combined with `history`.
 
     Returns
     -------
@@ -156,9 +160,12 @@ def table(
         bootstrap=bootstrap,
     )
     if sequence is not None:
-        return Table(_sequenced(source, sequence, tombstone_retention), df.sparkSession)
-    _warn_of_arrival(source, history, reorder)
-    return Table(versioned(_reordered(source, reorder), history), df.sparkSession)
+        node = _sequenced(source, sequence, tombstone_retention)
+    else:
+        _warn_of_arrival(source, history, reorder)
+        node = versioned(_reordered(source, reorder), history)
+    made = Table(node, df.sparkSession)
+    return made if keep is None else made.keep(keep)
 
 
 def global_table(

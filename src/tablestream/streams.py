@@ -351,7 +351,13 @@ class Stream(Relation):
             self._grouping(self.key_columns, value, where), lambda node: Table(node, self._spark)
         )
 
-    def to_table(self, history: str | timedelta | None = None, name: str | None = None) -> Table:
+    def to_table(
+        self,
+        history: str | timedelta | None = None,
+        name: str | None = None,
+        *,
+        keep: str | timedelta | None = None,
+    ) -> Table:
         """Read the records as a table: the last record of a key is its row, and a record without a value deletes it.
 
         Parameters
@@ -360,6 +366,8 @@ class Stream(Relation):
             Makes the table versioned, as in `tablestream.table`.
         name
             The table's name.
+        keep
+            Only rows of this length of time before stream time, as in `tablestream.table`.
 
         Notes
         -----
@@ -381,7 +389,8 @@ class Stream(Relation):
         table = ToTable(
             name=shown, where=where, key=self._node.key, value=self._node.value, parent=self._node
         )
-        return Table(versioned(table, history), self._spark)
+        made = Table(versioned(table, history), self._spark)
+        return made if keep is None else made.keep(keep)
 
     def _check_keyed(self, method: str) -> None:
         if not self.key_columns:
