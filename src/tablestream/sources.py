@@ -160,11 +160,10 @@ def table(
         bootstrap=bootstrap,
     )
     if sequence is not None:
-        node = _sequenced(source, sequence, tombstone_retention)
+        made = Table(_sequenced(source, sequence, tombstone_retention), df.sparkSession)
     else:
         _warn_of_arrival(source, history, reorder)
-        node = versioned(_reordered(source, reorder), history)
-    made = Table(node, df.sparkSession)
+        made = Table(versioned(_reordered(source, reorder), history), df.sparkSession)
     return made if keep is None else made.keep(keep)
 
 
