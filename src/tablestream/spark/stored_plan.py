@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from pyspark.sql import SparkSession
 
 from tablestream.base.calling import user_line
 from tablestream.connectors.small_texts import documents, write_line
-from tablestream.errors import SessionSettingError
+from tablestream.errors import DamagedStateError, SessionSettingError
 from tablestream.planner.evolution import Facts
 from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.spark.relocation import check_place
@@ -67,8 +66,8 @@ def stored_text(spark: SparkSession, checkpoint: str) -> str | None:
 
 def store_facts(spark: SparkSession, checkpoint: str, facts: Facts) -> None:
     """Store what a later plan is compared with, if it is not there."""
-    known = _facts_documents(spark, checkpoint)
-    before = Facts.read(known[-1]["facts"]) if known else None
+    known = _all_facts(spark, checkpoint)
+    before = known[-1] if known else None
     facts = facts.following(before) if before else facts
     if before != facts:
         entry = {"entry": len(known), "facts": facts.document}
@@ -77,13 +76,19 @@ def store_facts(spark: SparkSession, checkpoint: str, facts: Facts) -> None:
 
 def stored_facts(spark: SparkSession, checkpoint: str) -> Facts | None:
     """Return them; None in checkpoints that older versions have started."""
-    known = _facts_documents(spark, checkpoint)
-    return Facts.read(known[-1]["facts"]) if known else None
+    return next(reversed(_all_facts(spark, checkpoint)), None)
 
 
-def _facts_documents(spark: SparkSession, checkpoint: str) -> list[dict[str, Any]]:
-    """All that were stored, the last one last."""
-    return sorted(documents(spark, f"{checkpoint}/{_FACTS}", "part-*"), key=lambda one: int(one["entry"]))
+def _all_facts(spark: SparkSession, checkpoint: str) -> list[Facts]:
+    """All that were stored, the last ones last; `DamagedStateError` for what this version does not write."""
+    stored = documents(spark, f"{checkpoint}/{_FACTS}", "part-*")
+    try:
+        return [Facts.read(one["facts"]) for one in sorted(stored, key=lambda one: int(one["entry"]))]
+    except (KeyError, TypeError, ValueError) as problem:
+        raise DamagedStateError(
+            f"What the checkpoint {checkpoint} says of its plan cannot be read: {type(problem).__name__}.",
+            hint="Use a complete checkpoint, and the version of tablestream that wrote it.",
+        ) from problem
 
 
 def store_plan(spark: SparkSession, checkpoint: str, plan: PhysicalPlan) -> None:
