@@ -102,8 +102,7 @@ def _show(found: Evolution, *, as_json: bool) -> None:
     rows = [tuple(str(getattr(one, name)) for name in columns) for one in found.parts]
     title = f"What becomes of the query after micro-batch {found.micro_batch}"
     print_rows(out, title, text_rows(columns, rows))
-    cannot = "It cannot evolve into this plan: see what is refused." if found.refused else ""
-    if last := f"{cannot} {footer(found)}".strip():
+    if last := footer(found):
         out.print(Text(last), soft_wrap=True)
 
 

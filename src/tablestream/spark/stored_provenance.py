@@ -10,8 +10,10 @@ from tablestream.base.calling import user_line
 from tablestream.connectors.small_texts import first_line, write_line
 from tablestream.connectors.spark_place import seen_by_spark
 from tablestream.errors import StateError
+from tablestream.planner.evolution import Remains
 from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.provenance import steps
+from tablestream.provenance.kept_rows import kept_rows
 from tablestream.provenance.registry import described
 from tablestream.provenance.steps import Lineage
 from tablestream.spark.columns import SparkExpression
@@ -32,6 +34,13 @@ def store_steps(
     text = steps.encode(described(plan, outputs, _copied))
     if first_line(spark, f"{checkpoint}/{_STEPS}", "part-*") != text:
         write_line(spark, f"{checkpoint}/{_STEPS}", text, mode="overwrite")
+
+
+def stored_remains(spark: SparkSession, checkpoint: str) -> Remains:
+    """Say what the state has of each source; nothing if an older version started the query."""
+    text = first_line(spark, f"{checkpoint}/{_STEPS}", "part-*")
+    found = None if text is None else steps.decode(text)
+    return {} if found is None else kept_rows(found)
 
 
 def stored_steps(spark: SparkSession, checkpoint: str) -> Lineage:
