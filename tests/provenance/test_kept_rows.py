@@ -16,6 +16,7 @@ from tests.plans.catalogue import by_letter, has_a
 from tests.plans.engine import Engine, Output
 from tests.plans.logs import random_log
 from tests.plans.tables import (
+    STRING,
     counted,
     filtered,
     foreign_key_join,
@@ -100,7 +101,7 @@ def test_columns_are_followed_through_selects() -> None:
     }
 
 
-FIELDS = tuple(Field(name, '"int"') for name in "abc")
+FIELDS = tuple(Field(name, STRING) for name in "abc")
 SAID: list[tuple[Remains, str]] = [
     ({}, NOT_WHOLE),
     ({"A": ()}, f"{NOT_WHOLE}: it has none of its rows"),
@@ -109,9 +110,11 @@ SAID: list[tuple[Remains, str]] = [
         f"{NOT_WHOLE}: it has only rows where a > 5 (in J); it lacks all other rows",
     ),
     (
-        {"A": (KeptRows("G", (), ("b",)), KeptRows("J", ("a > 5", "b < 0"), ()))},
-        f"{NOT_WHOLE}: it has only the column b (in G); only the keys of rows where (a > 5) and (b < 0) (in J); it lacks"
-        " the columns a, c",
+        {"A": (KeptRows("G", (), ("b",)), KeptRows("J", ("a > 5", "c < 0"), ()))},
+        (
+            f"{NOT_WHOLE}: it has only the column b (in G); only the keys of rows where (a > 5) and (c < 0) (in J);"
+            " it lacks the columns a, c"
+        ),
     ),
     ({"A": (KeptRows("M", (), ("a", "b", "c")),)}, f"{NOT_WHOLE}: it has its rows as M remembers them"),
     ({"A": (KeptRows("M", (), ("a", "b", "c"), "M"),)}, "kept"),

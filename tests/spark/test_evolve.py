@@ -194,13 +194,14 @@ def test_a_source_that_is_not_whole_is_described_and_a_materialized_one_is_whole
     shop.logs["orders"].add([shop.order(n, n % 2 if n else None, n) for n in range(4)])
     shop.logs["customers"].add([shop.customer(0, "a"), shop.customer(1, "b")])
 
-    def plan(materialized: bool) -> list[OutputRequest]:
+    def plan(*, materialized: bool, groups: bool = False) -> list[OutputRequest]:
         orders = shop.table("orders")
-        large = orders.materialize(name="all") if materialized else orders
-        return [shop.joined(large.filter("amount > 1"), shop.table("customers"))]
+        large = (orders.materialize(name="all") if materialized else orders).filter("amount > 1")
+        joined = shop.joined(large, shop.table("customers"))
+        return [joined, shop.groups(orders)] if groups else [joined]
 
-    shop.run(plan(False))
-    new = [*plan(False), shop.groups(shop.table("orders"))]
+    shop.run(plan(materialized=False))
+    new = plan(materialized=False, groups=True)
     why = (
         r"it has only rows where \(amount > 1\) and \(c is not null\) \(in joined\); it lacks all other rows"
     )
@@ -214,9 +215,8 @@ def test_a_source_that_is_not_whole_is_described_and_a_materialized_one_is_whole
 
     shutil.rmtree(tmp_path / "joined")
     shop.checkpoint = tmp_path / "other"
-    shop.run(plan(True))
-    new = [*plan(True), shop.groups(shop.table("orders"))]
-    found = ts.evolve(*new, checkpoint=shop.checkpoint)
+    shop.run(plan(materialized=True))
+    found = ts.evolve(*plan(materialized=True, groups=True), checkpoint=shop.checkpoint)
     (orders,) = [one for one in found.parts if one.name == "orders"]
     assert (orders.fate, orders.why.partition(":")[0]) == ("kept", "the state has it whole, as all")
     assert delta(tmp_path / "groups") == {(None, 1, 0), (0, 1, 2), (1, 2, 4)}
