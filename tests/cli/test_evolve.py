@@ -151,6 +151,9 @@ def test_what_helps_is_named_where_it_helps() -> None:
     assert f"{command} --refill`" in ways[1]
     assert "on_plan_change" not in ways[1]
     assert "evolve module" not in ways[2]
+    assert f"source orders: {NOT_WHOLE}: it has none of its rows. ts.check shows" in ways[2]
+    many = evolution.evolving(Evolution((not_whole,) * 5, 1, is_same=False), "there")
+    assert (many.count("source orders"), many.count("; 2 more.")) == (3, 1)
     assert "`tablestream check module:object --checkpoint 'a place'`" in ways[2]
 
 

@@ -16,6 +16,7 @@ from tablestream.spark.state_tables import TableSize, summary
 #: On two cores a join of 10,000,000 rows took 79 s, ten plans with 1,000,000 orders 15 to 37 s (docs/scale.md).
 _START_S, _ROWS_PER_CORE_SECOND = 15, 80_000
 _MINUTE_S = 60
+_MOST_REASONS = 3
 _REFILL = "With ts.evolve(..., refill=True), or --refill, it can evolve now: all logs are read once more."
 _NO_REFILL = "Without refill=True, or --refill, it can evolve: from the rows that the state has."
 _KEEP = (
@@ -91,8 +92,11 @@ def evolving(evolution: Evolution, checkpoint: str) -> str:
             f" ts.check(..., refill=True) says before what becomes of each part. In a shell:"
             f" `tablestream check {shell} --refill`, then `tablestream evolve {shell} --refill`."
         )
+    reasons = [f"{one.part} {one.name}: {one.why}" for one in evolution.refused]
+    more = [f"{len(reasons) - _MOST_REASONS} more"] if len(reasons) > _MOST_REASONS else []
     return (
-        f"The query cannot evolve into this plan: ts.check says why. In a shell: `tablestream check {shell}`."
+        f"The query cannot evolve into this plan. {'; '.join([*reasons[:_MOST_REASONS], *more])}."
+        f" ts.check shows every part. In a shell: `tablestream check {shell}`."
     )
 
 
