@@ -143,7 +143,7 @@ def test_what_helps_is_named_where_it_helps() -> None:
     assert "evolvable=True" in keeps
     ways = [
         evolution.evolving(Evolution(parts, 1, is_same=False, hint=hint), "a place")
-        for parts, hint in (((can,), ""), ((cannot,), refills), ((cannot,), keeps))
+        for parts, hint in (((can,), ""), ((cannot,), refills), ((not_whole,), keeps))
     ]
     command = "`tablestream evolve module:object --checkpoint 'a place'"
     assert f"{command}`" in ways[0]

@@ -36,13 +36,6 @@ def store_steps(
         write_line(spark, f"{checkpoint}/{_STEPS}", text, mode="overwrite")
 
 
-def stored_remains(spark: SparkSession, checkpoint: str) -> Remains:
-    """Say what the state has of each source; nothing if an older version started the query."""
-    text = first_line(spark, f"{checkpoint}/{_STEPS}", "part-*")
-    found = None if text is None else steps.decode(text)
-    return {} if found is None else kept_rows(found)
-
-
 def stored_steps(spark: SparkSession, checkpoint: str) -> Lineage:
     """Read how they are made; raise `StateError` if the checkpoint does not have it."""
     text = first_line(spark, f"{checkpoint}/{_STEPS}", "part-*")
@@ -55,6 +48,14 @@ def stored_steps(spark: SparkSession, checkpoint: str) -> Lineage:
             where=user_line(),
         )
     return found
+
+
+def stored_remains(spark: SparkSession, checkpoint: str) -> Remains:
+    """Say what the state has of each source; nothing if another version started the query, which does not say it."""
+    try:
+        return kept_rows(stored_steps(spark, checkpoint))
+    except StateError:
+        return {}
 
 
 def _copied(expression: Expression) -> str | None:
