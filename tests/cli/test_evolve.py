@@ -89,7 +89,7 @@ def test_the_commands_check_evolve_and_drop(
         json.loads(line) for line in called("check", "living:more", *place, "--json").output.splitlines()
     ]
     about_s = lines[0].pop("about_s")
-    assert lines[0] == {"micro_batch": 0, "same_plan": False}
+    assert lines[0] == {"micro_batch": 0, "same_plan": False, "hint": ""}
     assert 15 < about_s < 15.1
     again = called("check", "living:more", *place, "--refill").output
     assert "It takes about 20 s, or longer: all records are read again." in again
