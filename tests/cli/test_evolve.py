@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from pyspark.errors import AnalysisException
 from typer.testing import CliRunner, Result
 
 from tablestream.cli import app
@@ -126,6 +127,21 @@ def test_the_time_is_estimated_from_the_rows_that_are_kept(monkeypatch: pytest.M
         Evolution((*parts, refused), 1, is_same=False, hint="Do so."), nothing, "", tables
     )
     assert evolution.footer(found) == "It cannot evolve into this plan: see what is refused. Do so."
+
+
+def test_logs_are_read_again_also_if_the_state_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def damaged(*_: Any) -> Any:
+        raise AnalysisException("damaged")
+
+    for name, value in {"_cores": lambda _: 2, "has_context": lambda _: True, "summary": damaged}.items():
+        monkeypatch.setattr(evolution, name, value)
+    nothing = cast("SparkSession", None)
+    again = Evolution((PartFate("source", "orders", "read again", ""),), 1, is_same=False)
+    found = evolution.sized(again, nothing, "", {"orders": "orders"})
+    assert evolution.footer(found) == "It takes about 20 s, or longer: all records are read again."
+    kept = replace(again, parts=(replace(again.parts[0], fate="kept"),))
+    with pytest.raises(AnalysisException):
+        evolution.sized(kept, nothing, "", {"orders": "orders"})
 
 
 def test_what_helps_is_named_where_it_helps() -> None:

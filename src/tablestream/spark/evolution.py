@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tablestream.connectors.shipping import has_context
@@ -16,6 +19,7 @@ from tablestream.spark.state_tables import TableSize, summary
 #: On two cores a join of 10,000,000 rows took 79 s, ten plans with 1,000,000 orders 15 to 37 s (docs/scale.md).
 _START_S, _ROWS_PER_CORE_SECOND = 15, 80_000
 _MINUTE_S = 60
+_UNREADABLE = (PySparkException, Py4JJavaError)
 _MOST_REASONS = 3
 _REFILL = "With ts.evolve(..., refill=True), or --refill, it can evolve now: all logs are read once more."
 _NO_REFILL = "Without refill=True, or --refill, it can evolve: from the rows that the state has."
@@ -117,7 +121,10 @@ def sized(evolution: Evolution, spark: SparkSession, checkpoint: str, tables: Ma
     `tables`: the table in the state that each source is; empty: none.
     """
     is_read = [one.part == "source" and one.fate in {"kept", "read again"} for one in evolution.parts]
-    sizes = _sizes(spark, checkpoint) if any(is_read) else {}
+    sizes = {}
+    # Logs can be read again for a state that is damaged: then no size is known.
+    with suppress(*(() if any(one.fate == "kept" for one in evolution.parts) else _UNREADABLE)):
+        sizes = _sizes(spark, checkpoint) if any(is_read) else {}
     found = [
         sizes.get(tables.get(one.name, "")) if read else None
         for one, read in zip(evolution.parts, is_read, strict=True)
