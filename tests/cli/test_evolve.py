@@ -15,11 +15,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from pyspark.errors import AnalysisException
 from typer.testing import CliRunner, Result
 
 from tablestream.cli import app
 from tablestream.cli.exit_codes import ExitCode
-from tablestream.planner.evolution import PartFate
+from tablestream.planner.evolution import NOT_WHOLE, PartFate
 from tablestream.spark import evolution
 from tablestream.spark.evolution import Evolution
 from tablestream.spark.state_tables import TableSize
@@ -89,11 +90,13 @@ def test_the_commands_check_evolve_and_drop(
         json.loads(line) for line in called("check", "living:more", *place, "--json").output.splitlines()
     ]
     about_s = lines[0].pop("about_s")
-    assert lines[0] == {"micro_batch": 0, "same_plan": False}
+    assert lines[0] == {"micro_batch": 0, "same_plan": False, "hint": ""}
     assert 15 < about_s < 15.1
+    again = called("check", "living:more", *place, "--refill").output
+    assert "It takes about 20 s, or longer: all records are read again." in again
     assert "It takes about 20 s." in called("check", "living:more", *place).output
     (kept,) = [one["why"] for one in lines if one.get("fate") == "kept"]
-    assert re.fullmatch(r"the state has it: at most 2 rows, [\d.]+ k?B", kept)
+    assert re.fullmatch(r"the state has it whole: at most 2 rows, [\d.]+ k?B", kept)
     fates = {one["name"]: one["fate"] for one in lines[1:] if one["part"] == "output"}
     assert fates == {"per_sku": "silent", "orders": "new"}
     no_input = "Error INTERRUPTED: Nothing was done. --yes answers the question."
@@ -120,14 +123,59 @@ def test_the_time_is_estimated_from_the_rows_that_are_kept(monkeypatch: pytest.M
     for name, value in {"_sizes": {"orders": size}, "_cores": 2, "has_context": True}.items():
         monkeypatch.setattr(evolution, name, lambda *_, value=value: value)
     parts = PartFate("source", "orders", "kept", ""), PartFate("source", "items", "new", "")
-    found = evolution.sized(Evolution(parts, 1, is_same=False), cast("SparkSession", None), "")
+    nothing, tables = cast("SparkSession", None), {"orders": "orders"}
+    found = evolution.sized(Evolution(parts, 1, is_same=False), nothing, "", tables)
     assert found.about_s == pytest.approx(79, rel=0.1)
     assert evolution.footer(found) == "It takes about 1 min."
     refused = replace(parts[1], fate="refused")
     found = evolution.sized(
-        Evolution((*parts, refused), 1, is_same=False, hint="Do so."), cast("SparkSession", None), ""
+        Evolution((*parts, refused), 1, is_same=False, hint="Do so."), nothing, "", tables
     )
-    assert evolution.footer(found) == "Do so."
+    assert evolution.footer(found) == "It cannot evolve into this plan: see what is refused. Do so."
+
+
+def test_logs_are_read_again_also_if_the_state_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def damaged(*_: Any) -> Any:
+        raise AnalysisException("damaged")
+
+    for name, value in {"_cores": lambda _: 2, "has_context": lambda _: True, "summary": damaged}.items():
+        monkeypatch.setattr(evolution, name, value)
+    nothing = cast("SparkSession", None)
+    again = Evolution((PartFate("source", "orders", "read again", ""),), 1, is_same=False)
+    found = evolution.sized(again, nothing, "", {"orders": "orders"})
+    assert evolution.footer(found) == "It takes about 20 s, or longer: all records are read again."
+    kept = replace(again, parts=(replace(again.parts[0], fate="kept"),))
+    with pytest.raises(AnalysisException):
+        evolution.sized(kept, nothing, "", {"orders": "orders"})
+
+
+def test_what_helps_is_named_where_it_helps() -> None:
+    can, cannot = (PartFate("source", "orders", fate, "") for fate in ("kept", "refused"))
+    not_whole = replace(cannot, why=f"{NOT_WHOLE}: it has none of its rows")
+    assert not evolution.hint_of([can], [cannot], refill=False)
+    assert not evolution.hint_of([cannot], [cannot], refill=False)
+    assert not evolution.hint_of([cannot], [cannot], refill=True)
+    assert "Without refill=True" in evolution.hint_of([cannot], [can], refill=True)
+    assert "evolvable" not in evolution.hint_of([cannot], [can], refill=False)
+    refills = evolution.hint_of([not_whole], [can], refill=False)
+    keeps = evolution.hint_of([not_whole], [cannot], refill=False)
+    assert all(word in refills for word in ("refill=True", "evolvable=True", "materialize()"))
+    assert "refill" not in keeps
+    assert "evolvable=True" in keeps
+    ways = [
+        evolution.evolving(Evolution(parts, 1, is_same=False, hint=hint), "a place")
+        for parts, hint in (((can,), ""), ((cannot,), refills), ((not_whole,), keeps))
+    ]
+    command = "`tablestream evolve module:object --checkpoint 'a place'"
+    assert f"{command}`" in ways[0]
+    assert 'on_plan_change="evolve"' in ways[0]
+    assert f"{command} --refill`" in ways[1]
+    assert "on_plan_change" not in ways[1]
+    assert "evolve module" not in ways[2]
+    assert f"source orders: {NOT_WHOLE}: it has none of its rows. ts.check shows" in ways[2]
+    many = evolution.evolving(Evolution((not_whole,) * 5, 1, is_same=False), "there")
+    assert (many.count("source orders"), many.count("; 2 more.")) == (3, 1)
+    assert "`tablestream check module:object --checkpoint 'a place'`" in ways[2]
 
 
 @pytest.mark.timeout(DEADLINE_S)

@@ -132,7 +132,9 @@ def test_a_query_goes_on_with_another_plan(
         ("output", "removed"): "removed",
     }
     assert found.micro_batch == 1
-    with pytest.raises(PlanChangedError, match=r"ts\.evolve"):
+    with pytest.raises(
+        PlanChangedError, match=r'on_plan_change="evolve".*`tablestream evolve module:object --ch'
+    ):
         shop.run(shop.new())
     assert ts.check(*shop.old(), checkpoint=shop.checkpoint).is_same
     self_refused(shop)
@@ -183,6 +185,44 @@ def test_a_query_goes_on_with_another_plan(
     assert numbers == list(range(len(numbers)))
     twice = Counter(shop.log("joined").filter(pl.col("_change_type") == "delete")["id"].to_list())
     assert twice == {2: 1, 4: 1}
+
+
+def test_a_source_that_is_not_whole_is_described_and_a_materialized_one_is_whole(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shop = Shop(spark, tmp_path)
+    shop.logs["orders"].add([shop.order(n, n % 2 if n else None, n) for n in range(4)])
+    shop.logs["customers"].add([shop.customer(0, "a"), shop.customer(1, "b")])
+
+    def plan(*, materialized: bool, groups: bool = False) -> list[OutputRequest]:
+        orders = shop.table("orders")
+        large = (orders.materialize(name="all") if materialized else orders).filter("amount > 1")
+        joined = shop.joined(large, shop.table("customers"))
+        return [joined, shop.groups(orders)] if groups else [joined]
+
+    shop.run(plan(materialized=False))
+    new = plan(materialized=False, groups=True)
+    why = (
+        r"it has only rows where \(amount > 1\) and \(c is not null\) \(in joined\); it lacks all other rows"
+    )
+    for ways in (why, "refill=True", r"evolvable=True.*materialize\(\)"):
+        with pytest.raises(PlanChangedError, match=ways):
+            ts.evolve(*new, checkpoint=shop.checkpoint)
+    with pytest.raises(
+        PlanChangedError, match=r"`tablestream evolve module:object --checkpoint [^`]* --refill`"
+    ):
+        shop.run(new)
+
+    shutil.rmtree(shop.checkpoint / "tablestream" / "steps")  # as an older version left it
+    (refused, *_) = ts.check(*new, checkpoint=shop.checkpoint).refused
+    assert refused.why == "the state does not have it whole"
+    shutil.rmtree(tmp_path / "joined")
+    shop.checkpoint = tmp_path / "other"
+    shop.run(plan(materialized=True))
+    found = ts.evolve(*plan(materialized=True, groups=True), checkpoint=shop.checkpoint)
+    (orders,) = [one for one in found.parts if one.name == "orders"]
+    assert (orders.fate, orders.why.partition(":")[0]) == ("kept", "the state has it whole, as all")
+    assert delta(tmp_path / "groups") == {(None, 1, 0), (0, 1, 2), (1, 2, 4)}
 
 
 def broken(*_: Any) -> None:

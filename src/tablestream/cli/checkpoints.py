@@ -16,7 +16,7 @@ import typer
 from pyspark.sql import SparkSession
 from rich.text import Text
 
-from tablestream.cli.display import console, print_rows, text_rows
+from tablestream.cli.display import console
 from tablestream.cli.exit_codes import ExitCode
 from tablestream.cli.failures import clear_errors
 from tablestream.cli.options import Checkpoint, Debug, Evolvable, Json, Shards
@@ -25,7 +25,7 @@ from tablestream.cli.sinks import written_to
 from tablestream.cli.target import Target, Variables, load, wrong_type
 from tablestream.cli.working import working
 from tablestream.connectors.console.sink import to_console
-from tablestream.spark.evolution import Evolution, footer
+from tablestream.spark.evolution import Evolution
 from tablestream.spark.evolve import check as checked
 from tablestream.spark.evolve import drop_generations as dropped
 from tablestream.spark.evolve import evolve as evolved
@@ -86,25 +86,12 @@ def _outputs(
 
 def _show(found: Evolution, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(
-            json.dumps(
-                {"micro_batch": found.micro_batch, "same_plan": found.is_same, "about_s": found.about_s}
-            )
-        )
+        facts = {"micro_batch": found.micro_batch, "same_plan": found.is_same, "about_s": found.about_s}
+        typer.echo(json.dumps(facts | {"hint": found.hint}))
         for one in found.parts:
             typer.echo(json.dumps(asdict(one)))
         return
-    out = console()
-    if found.is_same:
-        out.print("The checkpoint has this plan: the query can go on with it.")
-        return
-    columns = ("part", "name", "fate", "why")
-    rows = [tuple(str(getattr(one, name)) for name in columns) for one in found.parts]
-    title = f"What becomes of the query after micro-batch {found.micro_batch}"
-    print_rows(out, title, text_rows(columns, rows))
-    cannot = "It cannot evolve into this plan: see what is refused." if found.refused else ""
-    if last := f"{cannot} {footer(found)}".strip():
-        out.print(Text(last), soft_wrap=True)
+    console().print(Text(str(found)), soft_wrap=True)
 
 
 def evolve(

@@ -3,7 +3,8 @@
 ========  ===================================  ====================================================================
 part      when                                 fate
 ========  ===================================  ====================================================================
-source    the state has its table whole        kept: its rows enter the new plan in one step
+source    the state has its table whole        kept: its rows enter the new plan in one step. So it has a table with
+                                               materialize() directly on the source
 source    the old plan did not have it         new: it is read from where its frame begins
 source    the new plan does not have it        removed
 source    its log is to be read                read again, from where the query began; refused if it ever started with
@@ -25,7 +26,7 @@ operator                                       rebuilt from the rows of its sour
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -55,6 +56,9 @@ from tablestream.topology.streams import Grace, StreamJoin
 Fate = Literal[
     "kept", "read again", "new", "removed", "rebuilt", "silent", "brought over", "told anew", "refused"
 ]
+#: How the reason begins for which a source is refused that `evolvable` would have kept.
+NOT_WHOLE = "the state does not have it whole"
+_MOST_NAMES = 10
 #: The name of a source's second stream, which has the rows that it starts with.
 _BOOTSTRAP = "{}!bootstrap"
 
@@ -152,6 +156,33 @@ class Facts:
 
 
 @dataclass(frozen=True)
+class KeptRows:
+    """What the old state has of a source's rows in one place.
+
+    `where`: the table or operator. `conditions`: which rows it has; empty: all. `columns`: what it has of their values.
+    `table`: the name of the table that is the source's as it is; empty: none is.
+    """
+
+    where: str
+    conditions: tuple[str, ...]
+    columns: tuple[str, ...]
+    table: str = ""
+
+
+#: By sources' names. Without a name, it is not known what the state has of this source.
+Remains = Mapping[str, Sequence[KeptRows]]
+
+
+def table_of(old: Facts, name: str, remains: Remains) -> str:
+    """The table in the state that is a source's as it is; empty: there is none."""
+    return (
+        name
+        if old.sources[name].is_whole
+        else next((one.table for one in remains.get(name, ()) if one.table), "")
+    )
+
+
+@dataclass(frozen=True)
 class PartFate:
     """What becomes of a source, an operator or an output, and why."""
 
@@ -171,6 +202,7 @@ def fates(
     is_same: bool = False,
     refill: bool = False,
     begun_elsewhere: Collection[str] = (),
+    remains: Remains | None = None,
 ) -> tuple[PartFate, ...]:
     """Say what becomes of each part of a query if it evolves.
 
@@ -188,19 +220,27 @@ def fates(
         Whether the logs of all sources are read again, in place of the rows in the state.
     begun_elsewhere
         The sources that Spark would not read again from where the query began.
+    remains
+        What the old state has of sources that it does not have whole.
     """
     return (
-        *_of_sources(old, new, plan, begun_elsewhere, refill=refill),
+        *_of_sources(old, new, plan, begun_elsewhere, remains or {}, refill=refill),
         *(_rebuilt_operators(old, new, plan) if refill else _of_operators(plan)),
         *_of_outputs(old, new, maintained, logs, is_same=is_same, refill=refill),
     )
 
 
 def _of_sources(
-    old: Facts, new: Facts, plan: PhysicalPlan, begun_elsewhere: Collection[str], *, refill: bool
+    old: Facts,
+    new: Facts,
+    plan: PhysicalPlan,
+    begun_elsewhere: Collection[str],
+    remains: Remains,
+    *,
+    refill: bool,
 ) -> Iterator[PartFate]:
     fate: Fate = "read again" if refill else "kept"
-    because = "its log is read from where the query began" if refill else "its rows are in the state"
+    because = "its log is read from where the query began" if refill else "the state has it whole"
     started = {*old.started_with_rows, *new.started_with_rows}
     for source in plan.sources:
         name = plan.names[source]
@@ -211,7 +251,8 @@ def _of_sources(
             yield PartFate("source", name, "new", "it is read from where its frame begins")
             continue
         before, now = old.sources[name], new.sources[name]
-        why = "" if refill else _not_kept(before, now, source)
+        has_table = bool(table_of(old, name, remains))
+        why = "" if refill else _not_kept(before, now, source, remains.get(name), has_table=has_table)
         if refill and name in begun_elsewhere:
             why = "it is a Delta table, of which Spark would read a later version in place of the first ones"
         if not why and not (before.is_alone and now.is_alone) and old.positions != new.positions:
@@ -221,16 +262,46 @@ def _of_sources(
         yield PartFate("source", name, "removed", "the new plan does not read it")
 
 
-def _not_kept(old: SourceFacts, new: SourceFacts, source: Source) -> str:
+def _not_kept(
+    old: SourceFacts, new: SourceFacts, source: Source, kept: Sequence[KeptRows] | None, *, has_table: bool
+) -> str:
     """Why the rows of a source cannot enter the new plan; empty if they can."""
     if source.records:
         return "it is a stream, whose records the state does not keep"
     if old.text != new.text or old.key != new.key:
         return f"it is declared in another way than before: {new.text}, not {old.text}"
-    if not old.is_whole:
-        return "the state does not have its rows whole"
+    if not has_table:
+        return NOT_WHOLE if kept is None else f"{NOT_WHOLE}: {_partly(kept, old.value, new.value)}"
     missing = [one.name for one in new.value if one not in old.value]
-    return f"the state lacks its columns {', '.join(missing)}" if missing else ""
+    return f"the state has it whole, but lacks {_columns(missing)}" if missing else ""
+
+
+def _partly(kept: Sequence[KeptRows], old: Fields, new: Fields) -> str:
+    """What the state has of a source, and what the new plan needs beyond it. The columns: as they are declared."""
+    if not kept:
+        return "it has none of its rows"
+    missing = [one.name for one in new if not any(one.name in part.columns for part in kept)]
+    lacking = ["all other rows"] if all(one.conditions for one in kept) else []
+    lacking += [_columns(missing)] if missing else []
+    has = "; ".join(_part(one, [field.name for field in old]) for one in kept)
+    return f"it has {has}" + (f"; it lacks {' and '.join(lacking)}" if lacking else "")
+
+
+def _part(kept: KeptRows, declared: Sequence[str]) -> str:
+    columns = [name for name in declared if name in kept.columns]
+    only = "" if len(columns) == len(declared) else _columns(columns) if columns else "the keys"
+    rows = " and ".join(
+        kept.conditions if len(kept.conditions) == 1 else [f"({one})" for one in kept.conditions]
+    )
+    if not rows and not only:
+        return f"its rows as {kept.where} remembers them"
+    of = f"rows where {rows}" if rows else ""
+    return f"only {' of '.join(filter(None, (only, of)))} (in {kept.where})"
+
+
+def _columns(names: Sequence[str]) -> str:
+    shown, more = ", ".join(names[:_MOST_NAMES]), len(names) - _MOST_NAMES
+    return f"the column{'s'[: len(names) != 1]} {shown}" + (f" and {more} more" if more > 0 else "")
 
 
 def _of_operators(plan: PhysicalPlan) -> Iterator[PartFate]:

@@ -10,6 +10,7 @@ from tablestream.planner.catalogue import decode
 from tablestream.planner.clauses import clause_lines
 from tablestream.planner.physical_plan import Output, PhysicalPlan, Reader
 from tablestream.runtime.rounds import EVERY_SHARD, Port, Round
+from tablestream.topology.nodes import Materialize
 
 #: The units of durations, the largest first, in microseconds.
 _UNITS = [("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000)]
@@ -48,10 +49,17 @@ def explained(plan: PhysicalPlan) -> str:
         parts.append(f"Output {plan.names[ending.node]} (key {key}): {emission(ending)}")
     tables = [name for work in plan.rounds[:1] for name in decode(work.tables).by_name]
     parts += [f"Tables in the state: {', '.join(tables)}"] if tables else []
-    lacking = [plan.names[one] for one in plan.sources if not (one.records or one in plan.whole)]
-    parts += [f"Sources that only evolvable=True keeps: {', '.join(sorted(lacking))}"] if lacking else []
+    parts += _lacking(plan)
     parts += clause_lines(plan)
     return "\n".join(parts)
+
+
+def _lacking(plan: PhysicalPlan) -> list[str]:
+    """The sources that are not whole in the state, in a line."""
+    stored = (node for node in plan.names if isinstance(node, Materialize) and node.history_us is None)
+    whole = plan.whole | {node.parent for node in stored}
+    lacking = sorted(plan.names[one] for one in plan.sources if not one.records and one not in whole)
+    return [f"Sources that only evolvable=True keeps: {', '.join(lacking)}"] if lacking else []
 
 
 def summary(plan: PhysicalPlan, *, shards: bool = True) -> str:

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tablestream.connectors.shipping import has_context
 from tablestream.errors import StateError
-from tablestream.planner.evolution import PartFate
+from tablestream.planner.evolution import NOT_WHOLE, PartFate
 from tablestream.spark.state_tables import TableSize, summary
 
 #: On two cores a join of 10,000,000 rows took 79 s, ten plans with 1,000,000 orders 15 to 37 s (docs/scale.md).
 _START_S, _ROWS_PER_CORE_SECOND = 15, 80_000
 _MINUTE_S = 60
+_UNREADABLE = (PySparkException, Py4JJavaError)
+_MOST_REASONS = 3
+_REFILL = "With ts.evolve(..., refill=True), or --refill, it can evolve now: all logs are read once more."
+_NO_REFILL = "Without refill=True, or --refill, it can evolve: from the rows that the state has."
+_KEEP = (
+    "For the next change, evolvable=True, or --evolvable, keeps all sources whole in the state, and materialize() of a"
+    " source this one."
+)
+#: What helps whatever the plans are.
+OTHER_PLAN = "Start the old plan on this checkpoint, or the new plan with a new checkpoint and new targets."
 
 
 @dataclass(frozen=True)
@@ -33,7 +47,8 @@ class Evolution:
         What helps if the query cannot evolve, apart from another plan.
     about_s : float or None
         An estimate of the seconds that it takes, from the rows that are kept and Spark's default parallelism; it can be
-        half or twice as long. None: it cannot evolve, nothing is left to be done, or the rows are not known.
+        half or twice as long. If logs are read again, it takes this long or longer: they have at least these rows.
+        None: it cannot evolve, nothing is left to be done, or the rows are not known.
     """
 
     parts: tuple[PartFate, ...]
@@ -58,24 +73,76 @@ class Evolution:
 
 
 def footer(evolution: Evolution) -> str:
-    """How long it takes, or what helps if the query cannot evolve."""
-    about_s = evolution.about_s
-    return evolution.hint if about_s is None else f"It takes about {_rounded(about_s)}."
+    """How long it takes; or that the query cannot evolve, and what helps."""
+    if evolution.refused:
+        return f"It cannot evolve into this plan: see what is refused. {evolution.hint}".strip()
+    if evolution.about_s is None:
+        return ""
+    is_least = any(one.fate == "read again" for one in evolution.parts)
+    return f"It takes about {_rounded(evolution.about_s)}{', or longer: all records are read again'[: 99 * is_least]}."
 
 
-def sized(evolution: Evolution, spark: SparkSession, checkpoint: str) -> Evolution:
-    """Say how many rows of the kept sources are read, of which a merge may remove some, and how long that takes."""
-    is_kept = [one.fate == "kept" for one in evolution.parts]
-    sizes = _sizes(spark, checkpoint) if any(is_kept) else {}
-    read = [sizes.get(one.name) if kept else None for one, kept in zip(evolution.parts, is_kept, strict=True)]
-    parts = tuple(
-        replace(one, why=f"the state has it: at most {size or '0 rows'}") if kept else one
-        for one, size, kept in zip(evolution.parts, read, is_kept, strict=True)
+def evolving(evolution: Evolution, checkpoint: str) -> str:
+    """How a query with another plan can go on from its checkpoint, in Python and in a shell."""
+    shell = f"module:object --checkpoint {shlex.quote(checkpoint)}"
+    if not evolution.refused:
+        return (
+            'Or let the query evolve: with ts.evolve, or on_plan_change="evolve" of ts.start. ts.check says before what'
+            f" becomes of each part. In a shell: `tablestream check {shell}`, then `tablestream evolve {shell}`."
+        )
+    if evolution.hint.startswith(_REFILL):
+        return (
+            "Or let the query evolve with ts.evolve(..., refill=True), which reads all logs once more."
+            f" ts.check(..., refill=True) says before what becomes of each part. In a shell:"
+            f" `tablestream check {shell} --refill`, then `tablestream evolve {shell} --refill`."
+        )
+    reasons = [f"{one.part} {one.name}: {one.why}" for one in evolution.refused]
+    more = [f"{len(reasons) - _MOST_REASONS} more"] if len(reasons) > _MOST_REASONS else []
+    return (
+        f"The query cannot evolve into this plan. {'; '.join([*reasons[:_MOST_REASONS], *more])}."
+        f" ts.check shows every part. In a shell: `tablestream check {shell}`."
     )
-    rows = sum(size.rows for size in read if size is not None)
+
+
+def hint_of(parts: Sequence[PartFate], others: Sequence[PartFate], *, refill: bool) -> str:
+    """What helps a query that cannot evolve. `others`: its parts with the other `refill`."""
+    if not refused(parts):
+        return ""
+    helps = not refused(others)
+    if refill:
+        return _NO_REFILL if helps else ""
+    not_whole = any(one.part == "source" and one.why.startswith(NOT_WHOLE) for one in refused(parts))
+    return " ".join([*([_REFILL] if helps else []), *([_KEEP] if not_whole else [])])
+
+
+def sized(evolution: Evolution, spark: SparkSession, checkpoint: str, tables: Mapping[str, str]) -> Evolution:
+    """Say how many rows of the sources the state has, of which a merge may remove some, and how long it takes.
+
+    `tables`: the table in the state that each source is; empty: none.
+    """
+    is_read = [one.part == "source" and one.fate in {"kept", "read again"} for one in evolution.parts]
+    sizes = {}
+    # Logs can be read again for a state that is damaged: then no size is known.
+    with suppress(*(() if any(one.fate == "kept" for one in evolution.parts) else _UNREADABLE)):
+        sizes = _sizes(spark, checkpoint) if any(is_read) else {}
+    found = [
+        sizes.get(tables.get(one.name, "")) if read else None
+        for one, read in zip(evolution.parts, is_read, strict=True)
+    ]
+    parts = tuple(
+        replace(one, why=f"{one.why}{_as(one.name, tables[one.name])}: at most {size or '0 rows'}")
+        if one.fate == "kept"
+        else one
+        for one, size in zip(evolution.parts, found, strict=True)
+    )
+    rows = sum(size.rows for size in found if size is not None)
     is_known = has_context(spark) and not evolution.is_same and not evolution.refused
     about_s = _START_S + rows / (_ROWS_PER_CORE_SECOND * _cores(spark)) if is_known else None
     return replace(evolution, parts=parts, about_s=about_s)
+
+
+def _as(name: str, table: str) -> str:
+    return "" if name == table else f", as {table}"
 
 
 def refused(parts: Sequence[PartFate]) -> tuple[PartFate, ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -28,8 +28,8 @@ from tablestream.connectors.shipping import has_context
 from tablestream.connectors.sink import Sink, checked_path, quoted
 from tablestream.connectors.small_texts import numbered_names
 from tablestream.connectors.workers import prepare_workers
-from tablestream.errors import ArgumentError, PlanChangedError, StateError
-from tablestream.planner.evolution import Facts, Fate, fates
+from tablestream.errors import ArgumentError, PlanChangedError, StateError, TablestreamError
+from tablestream.planner.evolution import Facts, Fate, fates, table_of
 from tablestream.planner.physical_plan import PhysicalPlan, PlanOptions
 from tablestream.runtime.drops import ONLY_COUNTED
 from tablestream.spark import generations
@@ -38,7 +38,7 @@ from tablestream.spark.bootstrap import bootstrap_of, check_keys, check_plain, p
 from tablestream.spark.bootstrap_frame import Bootstrap
 from tablestream.spark.checkpoint_files import CheckpointFiles
 from tablestream.spark.columns import spark_type
-from tablestream.spark.evolution import Evolution, refused, sized
+from tablestream.spark.evolution import OTHER_PLAN, Evolution, evolving, hint_of, sized
 from tablestream.spark.failures import saying_what_failed
 from tablestream.spark.generations import Generation, id_of_query, moment_of
 from tablestream.spark.options import Alignment, Compat, OnError, kept_options, plan_options
@@ -67,14 +67,13 @@ from tablestream.spark.stored_plan import (
     stored_facts,
     stored_text,
 )
-from tablestream.spark.stored_provenance import store_steps
+from tablestream.spark.stored_provenance import store_steps, stored_remains
 from tablestream.spark.stored_state import StoredState
 from tablestream.topology.nodes import Source
 
 #: What a start does about a checkpoint that another plan made.
 OnPlanChange = Literal["refuse", "evolve"]
 _CHANGE = "Change what is named here, or start the new plan with a new checkpoint and new targets."
-_REFILL = "With ts.evolve(..., refill=True), or --refill, it can evolve: the logs of all sources are read once more."
 
 
 def check(
@@ -211,12 +210,20 @@ def evolved(
     now = Facts.of(plan, {one.name: keyed(one).target for one in outputs})
     if text is None or (plan.is_same(text) and (facts is None or facts == now.following(facts))):
         return place
-    wanted = _Wanted(plan.options, plan.options.shards, plan.options.evolvable)
-    change = _Change.of(outputs, checkpoint, wanted)
+    change = _Change.of(outputs, checkpoint, _Wanted.of(plan))
     if not change.evolution.is_same:
         change.check()
         change.carry_out(None)
     return generations.current(spark, checkpoint)
+
+
+def ways_out(outputs: Sequence[OutputRequest], checkpoint: str, plan: PhysicalPlan) -> str:
+    """What helps a start that is refused because another plan made the checkpoint."""
+    try:
+        evolution = _Change.of(outputs, checkpoint, _Wanted.of(plan)).evolution
+    except TablestreamError as error:
+        return f"{OTHER_PLAN} It cannot evolve: {error.reason} {error.hint}".strip()
+    return f"{OTHER_PLAN} {evolving(evolution, checkpoint)}"
 
 
 def drop_generations(spark: SparkSession, checkpoint: str | os.PathLike[str]) -> int:
@@ -258,10 +265,18 @@ class _Wanted:
     evolvable: bool | None
     refill: bool = False
 
+    @classmethod
+    def of(cls, plan: PhysicalPlan) -> _Wanted:
+        """The options of a plan that is to be started."""
+        return cls(plan.options, plan.options.shards, plan.options.evolvable)
+
 
 @dataclass(frozen=True)
 class _Change:
-    """A query that is about to evolve: its place, the new plan, and what becomes of each part."""
+    """A query that is about to evolve: its place, the new plan, and what becomes of each part.
+
+    `tables`: the table in the state that each source of the old plan is; empty: none.
+    """
 
     spark: SparkSession
     checkpoint: str
@@ -271,6 +286,7 @@ class _Change:
     requests: tuple[OutputRequest, ...]
     old: Facts
     new: Facts
+    tables: Mapping[str, str]
     evolution: Evolution
     refill: bool
 
@@ -305,19 +321,20 @@ class _Change:
         maintained = [one.sink.target for one in requests if _is_maintained(one.sink)]
         logs = [one.sink.target for one in requests if isinstance(one.sink, LogSink) and one.sink.retells]
         is_same = plan.is_same(text)
-        delta = begun_elsewhere(spark, place.path, last.number - place.first, old.positions)
-        parts, again = (
-            fates(old, new, plan, maintained, logs, is_same=is_same, refill=refill, begun_elsewhere=delta)
-            for refill in (False, True)
+        known: dict[str, Any] = {
+            "is_same": is_same,
+            "begun_elsewhere": begun_elsewhere(spark, place.path, last.number - place.first, old.positions),
+            "remains": stored_remains(spark, place.path),
+        }
+        kept, again = (
+            fates(old, new, plan, maintained, logs, refill=refill, **known) for refill in (False, True)
         )
-        is_same &= not any(one.part == "output" and one.fate not in {"silent", "removed"} for one in parts)
-        if wanted.refill:
-            evolution = Evolution(again, last.number, is_same)
-        else:
-            helps = refused(parts) and not refused(again)
-            found = Evolution(parts, last.number, is_same, _REFILL if helps else "")
-            evolution = sized(found, spark, path)
-        return cls(spark, path, place, last, plan, requests, old, new, evolution, wanted.refill)
+        is_same &= not any(one.part == "output" and one.fate not in {"silent", "removed"} for one in kept)
+        parts, others = (again, kept) if wanted.refill else (kept, again)
+        tables = {name: table_of(old, name, known["remains"]) for name in old.sources}
+        found = Evolution(parts, last.number, is_same, hint_of(parts, others, refill=wanted.refill))
+        evolution = sized(found, spark, path, tables)
+        return cls(spark, path, place, last, plan, requests, old, new, tables, evolution, wanted.refill)
 
     def check(self) -> None:
         """Raise `PlanChangedError` if the query cannot evolve."""
@@ -428,7 +445,7 @@ class _Change:
             return bootstrap_of(source)
         if name not in self.old.sources or micro_batch is None:
             return Bootstrap(_no_rows(self.spark, source), absent)
-        _, rows = read_stored(self.spark, self.place.path, name, micro_batch, None)
+        _, rows = read_stored(self.spark, self.place.path, self.tables[name], micro_batch, None)
         fields = key_fields(source) | value_fields(source)
         frame = rows.select(
             *(F.col(quoted(one.name)).alias(column) for column, one in fields.items()),

@@ -24,14 +24,14 @@ from tablestream.connectors.shipping import has_context
 from tablestream.connectors.sink import Sink, checked_path
 from tablestream.connectors.spark_place import check_none_came_empty, check_writable
 from tablestream.connectors.workers import prepare_workers
-from tablestream.errors import ArgumentError, TargetError
+from tablestream.errors import ArgumentError, PlanChangedError, TargetError
 from tablestream.planner.evolution import Facts
 from tablestream.planner.explain import explained
 from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.runtime.drops import DropReport, DropRules, Notice, OnDrop
 from tablestream.spark.births import ShardWatch
 from tablestream.spark.bootstrap import written_once
-from tablestream.spark.evolve import OnPlanChange, evolved
+from tablestream.spark.evolve import OnPlanChange, evolved, ways_out
 from tablestream.spark.failures import saying_what_failed
 from tablestream.spark.generations import (
     Generation,
@@ -200,7 +200,11 @@ def start(
     with data_left_out(rules.redact):
         if on_plan_change == "evolve":
             place = evolved(outputs, checkpoint, plan, place)
-        query_id, sinks, bootstraps = _settled(spark, place, plan, outputs)
+        try:
+            query_id, sinks, bootstraps = _settled(spark, place, plan, outputs)
+        except PlanChangedError as error:
+            hint = ways_out(outputs, checkpoint, plan)
+            raise PlanChangedError(error.reason, hint=hint, where=user_line()) from error
     checkpoint = place.path
     voice = _Voice.of(rules, spark, sinks.values())
     staged = replace(Staged.of(spark, plan, sinks), first=place.first)

@@ -32,7 +32,7 @@ class TableSize:
 
     def __str__(self) -> str:
         """How large it is."""
-        return f"{self.rows:,} rows, {size(self.size_bytes)}"
+        return f"{self.rows:,} row{'s'[: self.rows != 1]}, {size(self.size_bytes)}"
 
 
 @dataclass(frozen=True)

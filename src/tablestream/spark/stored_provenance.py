@@ -10,8 +10,10 @@ from tablestream.base.calling import user_line
 from tablestream.connectors.small_texts import first_line, write_line
 from tablestream.connectors.spark_place import seen_by_spark
 from tablestream.errors import StateError
+from tablestream.planner.evolution import Remains
 from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.provenance import steps
+from tablestream.provenance.kept_rows import kept_rows
 from tablestream.provenance.registry import described
 from tablestream.provenance.steps import Lineage
 from tablestream.spark.columns import SparkExpression
@@ -46,6 +48,14 @@ def stored_steps(spark: SparkSession, checkpoint: str) -> Lineage:
             where=user_line(),
         )
     return found
+
+
+def stored_remains(spark: SparkSession, checkpoint: str) -> Remains:
+    """Say what the state has of each source; nothing if another version started the query, which does not say it."""
+    try:
+        return kept_rows(stored_steps(spark, checkpoint))
+    except StateError:
+        return {}
 
 
 def _copied(expression: Expression) -> str | None:

@@ -186,8 +186,7 @@ def plan_changed(old: str, new: str) -> PlanChangedError:
     return PlanChangedError(
         "The plan is not the one that made the state in the checkpoint."
         + (f"\n{changes}\n" if changes else ""),
-        hint="Start the old plan on this checkpoint, or the new plan with a new checkpoint and new targets. Or let the"
-        " query evolve: ts.check says what becomes of each part, and ts.evolve does it.",
+        hint="Start the old plan on this checkpoint, or the new plan with a new checkpoint and new targets.",
     )
 
 
