@@ -182,3 +182,15 @@ def test_explain(name: str, *, compat: bool) -> None:
     if os.environ.get("UPDATE_GOLDEN"):
         file.write_text(shown)
     assert shown == file.read_text()
+
+
+def test_a_source_that_is_materialized_needs_no_evolvable() -> None:
+    node = materialized(source("positions"))
+    plans = {
+        "behind materialize": Output(grouped(node)),
+        "as it is": Output(grouped(source("positions"))),
+    }
+    shown = {name: explained(lower([output], _types, PlanOptions())) for name, output in plans.items()}
+    lacking = "Sources that only evolvable=True keeps: positions"
+    assert [name for name, text in shown.items() if lacking in text] == ["as it is"]
+    assert lacking not in explained(lower([plans["as it is"]], _types, PlanOptions(evolvable=True)))
