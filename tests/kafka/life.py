@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 import tablestream as ts
 from benchmarks.ten_changes import CHANGES, KEYS, SCHEMAS, Change, Outputs, Tables, fates, first_plan
+from tests.kafka.test_sink import said as header_of
 from tests.kafka.topics import Topics, record
 from tests.postgres.database import Database
 from tests.spark.change_logs import ChangeLog, run
@@ -143,6 +144,8 @@ class Life:
     topics: Topics
     database: Database
     targets: Mapping[str, str]
+    repeats: bool = False
+    """Whether topics may have what was written twice, as `from_kafka` knows it if it is to drop it."""
 
     @classmethod
     def at(cls, spark: SparkSession, place: Path) -> Self:
@@ -230,7 +233,10 @@ class Life:
         key, values = list(table.key_columns), [one for one in table.columns if one not in table.key_columns]
         if self.targets[name] == "kafka":
             found: Log = {}
-            for one in self.topics.read(self.topics.prefix + name):
+            records = self.topics.read(self.topics.prefix + name)
+            for one in (
+                {(one.key, header_of(one)[1:]): one for one in records}.values() if self.repeats else records
+            ):
                 known = json.loads(one.key or b"{}")
                 row = None if one.json is None else tuple(map(one.json.get, values))
                 found.setdefault(tuple(map(known.get, key)), []).append(row)
@@ -336,28 +342,28 @@ class Told:
 
 @dataclass
 class Step:
-    """A change in a life: what is to be seen before it, behind it, and when records have come."""
+    """Some changes in a life: what is to be seen before them, behind them, and when records have come.
+
+    `steps`: the changes of all steps up to this one, which is the last and has a phase of records, as the first plan
+    has. It may have no change.
+    """
 
     life: Life
     told: Told
     said: Sequence[Sequence[Said]]
-    number: int
+    steps: Sequence[Sequence[str]]
 
     def __post_init__(self) -> None:
-        """Look at the logs that the change leaves as they are."""
-        self.changes = LIFE[: self.number]
-        self.change = CHANGES[self.changes[-1]]
+        """Look at the logs that the changes leave as they are."""
+        self.changes = [name for names in self.steps for name in names]
         self.plan = self.life.outputs(*self.changes)
-        self.since = {
-            name: change
-            for change in ("", *self.changes)
-            for name in SQL.get(change, {})
-            if name in self.plan
-        }
+        known = ("", *self.changes)
+        self.since = {name: one for one in known for name in SQL.get(one, {}) if name in self.plan}
+        changes = [CHANGES[name] for name in self.steps[-1]]
+        self.fates = {name: fate for one in changes for name, fate in self.life.fates(one).items()}
+        self.shards = max((one.shards for one in changes if one.shards), default=None)
         self.unchanged = [
-            name
-            for name in self.plan
-            if name not in self.change.fates and self.life.targets[name] not in MAINTAINED
+            name for name in self.plan if name not in self.fates and self.life.targets[name] not in MAINTAINED
         ]
         self.before = self.logs()
 
@@ -367,21 +373,21 @@ class Step:
 
     def evolve(self) -> None:
         """Let the query evolve."""
-        change, requests = self.change, self.life.requests(self.plan)
-        found = fates(ts.evolve(*requests, checkpoint=self.life.checkpoint, shards=change.shards))
-        assert found == self.life.fates(change)
+        requests = self.life.requests(self.plan)
+        found = ts.evolve(*requests, checkpoint=self.life.checkpoint, shards=self.shards)
+        assert fates(found) == self.fates
 
     def check_evolved(self) -> None:
         """All tables are those of the records that were read; unchanged logs have got nothing."""
-        new = [name for name, fate in self.change.fates.items() if fate == "new"]
-        self._check_rows(self.number, but=new)
+        new = [name for name, fate in self.fates.items() if fate == "new"]
+        self._check_rows(len(self.steps), but=new)
         assert self.logs() == self.before
 
     def check_later(self) -> None:
         """All tables are those of all records; unchanged logs have got each change once."""
-        self._check_rows(self.number + 1)
+        self._check_rows(len(self.steps) + 1)
         for name, log in self.logs().items():
-            before, later = self.before[name], self.told.log(self.since[name], name, self.number)
+            before, later = self.before[name], self.told.log(self.since[name], name, len(self.steps))
             assert log == {key: before.get(key, []) + later.get(key, []) for key in {**before, **later}}, name
 
     def _check_rows(self, phases: int, but: Sequence[str] = ()) -> None:
