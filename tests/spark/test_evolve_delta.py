@@ -84,7 +84,7 @@ def test_a_query_over_a_change_feed_is_refused_by_its_name_and_goes_on(
 
     orders.say("INSERT INTO {orders} VALUES (1, 'Ada', 1), (2, 'Bob', 5)")
     run(*plan(0), checkpoint=checkpoint, evolvable=True)
-    with pytest.raises(PlanChangedError, match="(?s)orders.*places in a log"):
+    with pytest.raises(PlanChangedError, match=r"(?s)orders.*places in a log"):
         ts.evolve(*plan(4), checkpoint=checkpoint)
     orders.say("UPDATE {orders} SET amount = 9 WHERE id = 1")
     run(*plan(0), checkpoint=checkpoint)
