@@ -164,7 +164,7 @@ def test_a_controller_port_that_somebody_took_is_drawn_anew(
     port = free_port()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         drawn = iter([taken.getsockname()[1]])
-        draw = kafka_broker.free_ports
+        draw = free_ports
         monkeypatch.setattr(kafka_broker, "free_ports", lambda *given: list(islice(drawn, 1)) or draw(*given))
         with KafkaBroker(JARS, tmp_path, port=port) as broker:
             assert broker.bootstrap_servers == f"127.0.0.1:{port}"
