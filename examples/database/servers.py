@@ -15,7 +15,7 @@ from tablestream.errors import TablestreamError
 from tablestream.spark.local_spark import check_java
 from tests.broker.connect_worker import ConnectWorker
 from tests.broker.kafka_broker import BrokerError, KafkaBroker
-from tests.broker.kept import HOST, free_port
+from tests.broker.kept import HOST, free_ports
 from tests.broker.postgres_server import PostgresServer, programs
 
 SHOP, REPORTS = "shop", "reports"
@@ -90,7 +90,7 @@ class Servers:
 
     def __init__(self, jars: Path, directory: Path) -> None:
         self._stack = ExitStack()
-        self._port, broker_port = free_port(), free_port()
+        self._port, broker_port = free_ports(2)
         self._server = PostgresServer(self._port, _LOGICAL)
         self.shop, self.reports = (
             self._server.conninfo.replace("dbname=postgres", f"dbname={name}") for name in (SHOP, REPORTS)

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.broker.kept import HOST, BrokerError, Server, free_port, java, with_log
+from tests.broker.kept import HOST, BrokerError, Server, free_ports, java, with_log
 
 __all__ = ["BrokerError", "KafkaBroker"]
 
@@ -104,7 +104,8 @@ class KafkaBroker(Server):
         command = [java("A Kafka broker"), *_JAVA_OPTIONS, "-cp", f"{self._checked_jars()}/*"]
         self._directory.mkdir(parents=True, exist_ok=True)
         for attempt in range(_ATTEMPTS):
-            clients, controller = self._port or free_port(), free_port()
+            taken = [] if self._port is None else [self._port]  # nobody listens on it now
+            clients, controller = [*taken, *free_ports(2 - len(taken), *taken)]
             self._prepare(command, clients, controller)
             try:
                 self._run(command)

@@ -18,7 +18,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -241,8 +241,17 @@ _PORTS = range(20_000, 32_000)
 
 def free_port() -> int:
     """A port of the loopback address that nobody listens on now, and that no other program is given by chance."""
-    while True:
-        port = secrets.choice(_PORTS)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind((HOST, port))
-            return port
+    (port,) = free_ports(1)
+    return port
+
+
+def free_ports(number: int, *but: int) -> list[int]:
+    """Different ports as `free_port` gives one, other than some; each is held until all are found."""
+    found = list[int]()
+    with ExitStack() as held:
+        while len(found) < number:
+            port, probe = secrets.choice(_PORTS), held.enter_context(socket.socket())
+            with suppress(OSError):
+                probe.bind((HOST, port))
+                found += [port] * (port not in but)
+    return found

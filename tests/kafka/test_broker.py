@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 import time
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,7 +18,7 @@ import pytest
 from tests.broker import kafka_broker, keeper
 from tests.broker.fixtures import JARS
 from tests.broker.kafka_broker import BrokerError, KafkaBroker
-from tests.broker.kept import Kept, free_port
+from tests.broker.kept import Kept, free_port, free_ports
 from tests.kafka.topics import Topics, record
 
 pytestmark = pytest.mark.broker
@@ -162,10 +164,19 @@ def test_a_controller_port_that_somebody_took_is_drawn_anew(
     port = free_port()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         drawn = iter([taken.getsockname()[1]])
-        monkeypatch.setattr(kafka_broker, "free_port", lambda: next(drawn, None) or free_port())
+        draw = free_ports
+        monkeypatch.setattr(kafka_broker, "free_ports", lambda *given: list(islice(drawn, 1)) or draw(*given))
         with KafkaBroker(JARS, tmp_path, port=port) as broker:
             assert broker.bootstrap_servers == f"127.0.0.1:{port}"
             connect(broker)
+
+
+def test_ports_that_are_drawn_together_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that is given one port for both its listeners does not start."""
+    used, one, other = free_ports(3)
+    drawn = iter([one, one, used, other])
+    monkeypatch.setattr(secrets, "choice", lambda _: next(drawn))
+    assert free_ports(2, used) == [one, other]
 
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import tablestream as ts
-from tablestream.errors import ArgumentError, MalformedRecordError
+from tablestream.errors import ArgumentError, MalformedRecordError, PlanChangedError
 from tests.cdc.recording import points, records, row_of
 from tests.kafka.test_broker_restart import wait
 from tests.kafka.topics import Record, Topics, record
@@ -19,25 +20,27 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def filled(topics: Topics, table: str, capture: str) -> str:
-    """A topic with the records of a recorded one, up to the last quiescent point."""
-    topic = topics.make(f"{capture}.shop.{table}")
+def recorded(table: str, capture: str) -> list[Record]:
+    """The records of a recorded topic, up to the last quiescent point."""
     mine = [
         one for one in records(capture) if one.topic == f"{capture}.shop.{table}" and points()[-1].covers(one)
     ]
-    topics.send(
-        topic,
-        [
-            Record(
-                None if one.key is None else one.key.encode(),
-                None if one.value is None else one.value.encode(),
-                one.partition,
-                tuple((name, text.encode()) for name, text in one.headers),
-                one.timestamp_ms,
-            )
-            for one in mine
-        ],
-    )
+    return [
+        Record(
+            None if one.key is None else one.key.encode(),
+            None if one.value is None else one.value.encode(),
+            one.partition,
+            tuple((name, text.encode()) for name, text in one.headers),
+            one.timestamp_ms,
+        )
+        for one in mine
+    ]
+
+
+def filled(topics: Topics, table: str, capture: str) -> str:
+    """A topic with such records."""
+    topic = topics.make(f"{capture}.shop.{table}")
+    topics.send(topic, recorded(table, capture))
     return topic
 
 
@@ -97,3 +100,40 @@ def test_a_topic_that_the_connector_has_not_made_yet_has_no_records(
     wait(lambda: not query.isActive or bool(sink.rows()))
     query.stop()
     assert [(row["id"], row["n"]) for row in sink.rows()] == [(1, 5)]
+
+
+def test_a_database_s_table_evolves_only_if_its_topic_is_read_again(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    """Its state remembers places in a log, so that it is refused by its name otherwise. Later records come once."""
+    topic, checkpoint = topics.make("schema1.shop.tickers"), tmp_path / "checkpoint"
+    said = recorded("tickers", "schema1")
+    early, late = said[: len(said) // 2], said[len(said) // 2 :]
+
+    def plan(condition: str) -> list[ts.OutputRequest]:
+        shop = ts.from_debezium(spark, "unused", bootstrap_servers=topics.servers)
+        table = shop.table("shop.tickers", topic=topic)
+        listed = table.filter(condition).select("exchange", "price", "at", "note", name="listed")
+        counts = table.group_by("exchange").count(name="counts")
+        return [
+            listed.to(ts.to_delta(tmp_path / "listed")),
+            counts.to(ts.to_files(tmp_path / "counts"), emit="final"),
+        ]
+
+    topics.send(topic, early)
+    run(*plan("true"), checkpoint=checkpoint, evolvable=True, shards=2)
+    changed = plan("ticker > 'TE'")
+    with pytest.raises(PlanChangedError, match=r"(?s)tickers.*places in a log.*refill=True"):
+        ts.evolve(*changed, checkpoint=checkpoint)
+    ts.evolve(*changed, checkpoint=checkpoint, refill=True)
+    topics.send(topic, late)
+    run(*changed, checkpoint=checkpoint)
+    rows = {row_of("tickers", row) for row in points()[-1].tables["tickers"]}
+    columns = ["ticker", "exchange", "price", "at", "note"]
+    found = spark.read.format("delta").load(str(tmp_path / "listed")).select(columns).collect()
+    assert set(map(tuple, found)) == {row for row in rows if row[0] > "TE"}
+    assert 0 < len(found) < len(rows)
+    log = spark.read.parquet(str(tmp_path / "counts")).orderBy("_order").collect()
+    last = {row["exchange"]: row for row in log}.values()
+    kept = {row["exchange"]: row["count"] for row in last if row["_change_type"] != "delete"}
+    assert kept == Counter(row[1] for row in rows)
