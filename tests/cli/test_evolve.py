@@ -151,7 +151,7 @@ def test_logs_are_read_again_also_if_the_state_cannot_be_read(monkeypatch: pytes
 
 def test_what_helps_is_named_where_it_helps() -> None:
     can, cannot = (PartFate("source", "orders", fate, "") for fate in ("kept", "refused"))
-    not_whole = replace(cannot, why=f"{NOT_WHOLE}: it has none of its rows")
+    not_whole = replace(cannot, why=f"{NOT_WHOLE}: it has none of its rows as they are")
     assert not evolution.hint_of([can], [cannot], refill=False)
     assert not evolution.hint_of([cannot], [cannot], refill=False)
     assert not evolution.hint_of([cannot], [cannot], refill=True)
@@ -172,7 +172,7 @@ def test_what_helps_is_named_where_it_helps() -> None:
     assert f"{command} --refill`" in ways[1]
     assert "on_plan_change" not in ways[1]
     assert "evolve module" not in ways[2]
-    assert f"source orders: {NOT_WHOLE}: it has none of its rows. ts.check shows" in ways[2]
+    assert f"source orders: {NOT_WHOLE}: it has none of its rows as they are. ts.check shows" in ways[2]
     many = evolution.evolving(Evolution((not_whole,) * 5, 1, is_same=False), "there")
     assert (many.count("source orders"), many.count("; 2 more.")) == (3, 1)
     assert "`tablestream check module:object --checkpoint 'a place'`" in ways[2]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tablestream.planner.evolution import Facts, fates
+from tablestream.planner.evolution import NOT_WHOLE, Facts, fates, records_wait
+from tablestream.planner.physical_plan import Align
 from tablestream.topology.graph import ancestors
 from tablestream.topology.nodes import Field, Node, SequenceBy, Source
 from tablestream.topology.streams import Grace
@@ -303,6 +304,33 @@ def test_tables_that_are_called_the_same_do_not_evolve_into_other_ones() -> None
     assert any(
         "several tables are called so" in why for why in refusals([counts(first), other], [*both, other])
     )
+
+
+def test_a_plan_does_not_go_on_from_records_that_wait_for_others() -> None:
+    """They are read, and in no table: the new plan would lack them."""
+    node = counts(source("A"))
+    aligned = Engine([Output(node)], align=Align(), evolvable=True)
+    aligned.run([Record(one, "k", "a", 1) for one in aligned.plan.sources])
+    assert not aligned.read("A")
+    known, plan = facts([node])
+    assert not records_wait(plan.text)
+    parts = fates(known, known, plan, (), waits=records_wait(aligned.plan.text))
+    assert [one.name for one in parts if one.fate == "refused"] == ["align="]
+    parts = fates(known, known, plan, (), ["target 0"], waits=True, refill=True)
+    assert not [one for one in parts if one.fate == "refused"]
+
+
+def test_a_source_of_which_the_state_has_versions_is_not_whole() -> None:
+    """Under its name the state has several rows of a key, and keys that are gone."""
+    versions = replace(materialized(source("A"), 9), name="A/versions")
+    engine = Engine([Output(versions)], evolvable=True)
+    engine.run(
+        [Record(one, "k", value, time) for one in engine.plan.sources for time, value in enumerate("ab")]
+    )
+    assert len(engine.read("A")) == 2
+    (why,) = refusals([versions], [source("A")])
+    assert why == NOT_WHOLE
+    assert not refusals([materialized(source("A"), 9)], [source("A")])
 
 
 def test_an_output_means_the_same_whatever_other_outputs_there_are_and_what_is_declared_first() -> None:

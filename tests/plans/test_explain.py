@@ -193,4 +193,6 @@ def test_a_source_that_is_materialized_needs_no_evolvable() -> None:
     shown = {name: explained(lower([output], _types, PlanOptions())) for name, output in plans.items()}
     lacking = "Sources that only evolvable=True keeps: positions"
     assert [name for name, text in shown.items() if lacking in text] == ["as it is"]
+    rejected = [Output(node, rejected=True), Output(grouped(node.parent))]  # it is not in the state
+    assert lacking in explained(lower(rejected, _types, PlanOptions()))
     assert lacking not in explained(lower([plans["as it is"]], _types, PlanOptions(evolvable=True)))

@@ -12,7 +12,7 @@ from tablestream.provenance.kept_rows import kept_rows
 from tablestream.provenance.registry import described
 from tablestream.provenance.steps import Column, Lineage, Step
 from tablestream.topology.nodes import Field
-from tests.plans.catalogue import by_letter, has_a
+from tests.plans.catalogue import both_pointers, by_letter, has_a
 from tests.plans.engine import Engine, Output
 from tests.plans.logs import random_log
 from tests.plans.tables import (
@@ -52,7 +52,8 @@ REMEMBERED: list[tuple[Callable[[Source], Node], list[tuple[str, int, bool]]]] =
     (lambda a: foreign_key_join(a, source("B"), "left"), [("A_B", 1, True)]),
     (lambda a: foreign_key_join(filtered(a, has_a), source("B")), [("A_filter_B", 2, True)]),
     (lambda a: one_to_many(source("B"), a), [("B_A", 1, True)]),
-    (lambda a: many_to_many(a, source("B")), [("A_B", 0, True)]),
+    (lambda a: many_to_many(a, source("B")), [("A_B", 1, True)]),
+    (lambda a: many_to_many(source("B"), filtered(a, has_a)), [("B_A_filter", 2, True)]),
     (lambda a: counted(a, by_letter), [("A_n", 0, True)]),
     (lambda a: topped(mapped(a, marked, total=True), by_letter), [("A_map_top", 0, True)]),
     (
@@ -104,7 +105,7 @@ def test_columns_are_followed_through_selects() -> None:
 FIELDS = tuple(Field(name, STRING) for name in "abc")
 SAID: list[tuple[Remains, str]] = [
     ({}, NOT_WHOLE),
-    ({"A": ()}, f"{NOT_WHOLE}: it has none of its rows"),
+    ({"A": ()}, f"{NOT_WHOLE}: it has none of its rows as they are"),
     (
         {"A": (KeptRows("J", ("a > 5",), ("a", "b", "c")),)},
         f"{NOT_WHOLE}: it has only rows where a > 5 (in J); it lacks all other rows",
@@ -114,6 +115,13 @@ SAID: list[tuple[Remains, str]] = [
         (
             f"{NOT_WHOLE}: it has only the column b (in G); only the keys of rows where (a > 5) and (c < 0) (in J);"
             " it lacks the columns a, c"
+        ),
+    ),
+    (
+        {"A": (KeptRows("G", (), ("b",)), KeptRows("J", ("a > 5",), ("a", "b", "c")))},
+        (
+            f"{NOT_WHOLE}: it has only the column b (in G); only rows where a > 5 (in J);"
+            " it lacks the columns a, c of all other rows"
         ),
     ),
     ({"A": (KeptRows("M", (), ("a", "b", "c")),)}, f"{NOT_WHOLE}: it has its rows as M remembers them"),
@@ -130,6 +138,13 @@ def test_a_refusal_names_what_is_there_and_what_is_lacking(known: Remains, said:
     (part,) = [one for one in fates(facts, facts, plan, (), remains=known) if one.part == "source"]
     assert (part.why if part.fate == "refused" else part.fate) == said
     assert table_of(facts, "A", known) == ("M" if said == "kept" else "")
+
+
+def test_rows_with_a_null_are_not_said_to_be_remembered_by_a_join_on_values() -> None:
+    both = many_to_many(source("A"), source("B"), both_pointers, both_pointers, width=2)
+    (one,), (both_of,) = remains(many_to_many(source("A"), source("B")))["A"], remains(both)["A"]
+    assert one.conditions == ("nth is not null",)
+    assert both_of.conditions == ("none of nth, nth is null",)
 
 
 def test_a_materialized_source_has_the_rows_that_evolvable_keeps() -> None:

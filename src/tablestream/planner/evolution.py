@@ -32,7 +32,7 @@ from typing import Any, Literal
 
 from tablestream.planner.group_rules import sees_order
 from tablestream.planner.physical_plan import Ending, PhysicalPlan
-from tablestream.topology.graph import ancestors, unique_names
+from tablestream.topology.graph import ancestors, history_of, named_as, unique_names
 from tablestream.topology.keep import Keep
 from tablestream.topology.nodes import (
     Aggregate,
@@ -121,10 +121,11 @@ class Facts:
     def of(cls, plan: PhysicalPlan, targets: Mapping[str, str]) -> Facts:
         """Find the facts of a plan. `targets`: the outputs' names, in their order, and targets."""
         called = Counter(one.name for one in plan.sources)
+        # Under a source's name the state has its versions, if it has them.
+        versioned = {named_as(one, plan.names) for one in plan.names if history_of(one) is not None}
+        whole = {one for one in plan.whole if plan.names[one] not in versioned}
         sources = {
-            plan.names[one]: SourceFacts(
-                one.text, one.key, one.value, one in plan.whole, called[one.name] == 1
-            )
+            plan.names[one]: SourceFacts(one.text, one.key, one.value, one in whole, called[one.name] == 1)
             for one in plan.sources
         }
         outputs = {
@@ -182,6 +183,11 @@ def table_of(old: Facts, name: str, remains: Remains) -> str:
     )
 
 
+def records_wait(text: str) -> bool:
+    """Whether the text of a plan says that records wait for others (``align=``)."""
+    return any(line.startswith("align: ") for line in text.splitlines())
+
+
 @dataclass(frozen=True)
 class PartFate:
     """What becomes of a source, an operator or an output, and why."""
@@ -203,6 +209,7 @@ def fates(
     refill: bool = False,
     begun_elsewhere: Collection[str] = (),
     remains: Remains | None = None,
+    waits: bool = False,
 ) -> tuple[PartFate, ...]:
     """Say what becomes of each part of a query if it evolves.
 
@@ -222,10 +229,12 @@ def fates(
         The sources that Spark would not read again from where the query began.
     remains
         What the old state has of sources that it does not have whole.
+    waits
+        Whether records of the old plan wait for others: they are read, and in no table yet.
     """
     return (
         *_of_sources(old, new, plan, begun_elsewhere, remains or {}, refill=refill),
-        *(_rebuilt_operators(old, new, plan) if refill else _of_operators(plan)),
+        *(_rebuilt_operators(old, new, plan) if refill else _of_operators(plan, waits=waits)),
         *_of_outputs(old, new, maintained, logs, is_same=is_same, refill=refill),
     )
 
@@ -279,10 +288,16 @@ def _not_kept(
 def _partly(kept: Sequence[KeptRows], old: Fields, new: Fields) -> str:
     """What the state has of a source, and what the new plan needs beyond it. The columns: as they are declared."""
     if not kept:
-        return "it has none of its rows"
-    missing = [one.name for one in new if not any(one.name in part.columns for part in kept)]
-    lacking = ["all other rows"] if all(one.conditions for one in kept) else []
-    lacking += [_columns(missing)] if missing else []
+        return "it has none of its rows as they are"
+    anywhere = {name for part in kept for name in part.columns}
+    everywhere = {name for part in kept if not part.conditions for name in part.columns}
+    missing = [one.name for one in new if one.name not in anywhere]
+    elsewhere = [one.name for one in new if one.name in anywhere - everywhere]
+    lacking = [_columns(missing)] if missing else []
+    if all(part.conditions for part in kept):
+        lacking.insert(0, "all other rows")
+    elif elsewhere:
+        lacking.append(f"{_columns(elsewhere)} of all other rows")
     has = "; ".join(_part(one, [field.name for field in old]) for one in kept)
     return f"it has {has}" + (f"; it lacks {' and '.join(lacking)}" if lacking else "")
 
@@ -304,12 +319,12 @@ def _columns(names: Sequence[str]) -> str:
     return f"the column{'s'[: len(names) != 1]} {shown}" + (f" and {more} more" if more > 0 else "")
 
 
-def _of_operators(plan: PhysicalPlan) -> Iterator[PartFate]:
+def _of_operators(plan: PhysicalPlan, *, waits: bool) -> Iterator[PartFate]:
     for node in ancestors(*(ending.node for ending in plan.endings)):
         why = not_rebuilt(node)
         if why:
             yield PartFate("operator", plan.names[node], "refused", why)
-    if plan.options.align is not None:
+    if plan.options.align is not None or waits:
         yield PartFate("operator", "align=", "refused", "records that wait for others are not in a table")
     if plan.options.compat:
         yield PartFate("operator", "compat=", "refused", "Kafka Streams builds its tables from topics alone")

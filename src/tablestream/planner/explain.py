@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 
 from tablestream.operators.joins.key_join import Branch
@@ -49,15 +50,15 @@ def explained(plan: PhysicalPlan) -> str:
         parts.append(f"Output {plan.names[ending.node]} (key {key}): {emission(ending)}")
     tables = [name for work in plan.rounds[:1] for name in decode(work.tables).by_name]
     parts += [f"Tables in the state: {', '.join(tables)}"] if tables else []
-    parts += _lacking(plan)
+    parts += _lacking(plan, tables)
     parts += clause_lines(plan)
     return "\n".join(parts)
 
 
-def _lacking(plan: PhysicalPlan) -> list[str]:
+def _lacking(plan: PhysicalPlan, tables: Sequence[str]) -> list[str]:
     """The sources that are not whole in the state, in a line."""
     stored = (node for node in plan.names if isinstance(node, Materialize) and node.history_us is None)
-    whole = plan.whole | {node.parent for node in stored}
+    whole = plan.whole | {node.parent for node in stored if plan.names[node] in tables}
     lacking = sorted(plan.names[one] for one in plan.sources if not one.records and one not in whole)
     return [f"Sources that only evolvable=True keeps: {', '.join(lacking)}"] if lacking else []
 

@@ -66,7 +66,8 @@ def _remembered(step: Step, side: int, view: _View) -> Iterator[KeptRows]:
     elif NAMING in step.tables and side == (step.kind == OneToMany.__name__):
         yield view.kept(step, *(f"{one} is not null" for one in step.texts))
     elif SIDES[side % 2] in step.tables:
-        yield view.kept(step)
+        text = step.texts[side]
+        yield view.kept(step, f"{text} is not null" if len(step.inputs) == 1 else f"none of {text} is null")
 
 
 def _named(copied: Mapping[str, str | None], below: _View) -> dict[str, str]:

@@ -29,7 +29,7 @@ from tablestream.connectors.sink import Sink, checked_path, quoted
 from tablestream.connectors.small_texts import numbered_names
 from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError, PlanChangedError, StateError, TablestreamError
-from tablestream.planner.evolution import Facts, Fate, fates, table_of
+from tablestream.planner.evolution import Facts, Fate, fates, records_wait, table_of
 from tablestream.planner.physical_plan import PhysicalPlan, PlanOptions
 from tablestream.runtime.drops import ONLY_COUNTED
 from tablestream.spark import generations
@@ -325,6 +325,7 @@ class _Change:
             "is_same": is_same,
             "begun_elsewhere": begun_elsewhere(spark, place.path, last.number - place.first, old.positions),
             "remains": stored_remains(spark, place.path),
+            "waits": records_wait(text),
         }
         kept, again = (
             fates(old, new, plan, maintained, logs, refill=refill, **known) for refill in (False, True)
