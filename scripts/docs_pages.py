@@ -37,6 +37,8 @@ LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
 IMAGES = {".svg", ".png"}
 LANGUAGES = {".py": "python", ".sh": "bash", ".toml": "toml", ".json": "json", ".yml": "yaml", ".sql": "sql"}
 PLACE = re.compile(r"^<!-- place: (\d+) -->$", re.MULTILINE)
+#: What a search for anything would find among the first.
+HISTORY = {"CHANGELOG.md", "CONTRIBUTING.md"}
 UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
 
 
@@ -137,6 +139,7 @@ def page(root: Path, path: str) -> str:
     if Path(path).suffix != ".md":
         return code_page(root, path)
     text = relinked(root, path, (root / path).read_text(encoding="utf-8"))
+    text = f"{UNSEARCHED}{text}" if path in HISTORY else text
     directory, name = posixpath.split(path)
     return text + contents(root / directory) if name == "README.md" and is_section(root, directory) else text
 

@@ -365,7 +365,7 @@ class Table(Joined):
         tombstones
             ``all``, or ``minimal``: none for a key that has no row in the output.
         shards
-            The number of parts into which the state is divided; fixed for a checkpoint. Default 16.
+            The number of parts into which the state is divided; fixed for a checkpoint until `evolve`. Default 16.
         align
             Whether records wait until every source partition has reached a later time. Their order, and so every
             output, then does not depend on how the input is cut into micro-batches. The last records stay in the

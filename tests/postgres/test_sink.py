@@ -100,6 +100,18 @@ def test_a_micro_batch_counts_once_per_query(
     assert target.rows() == [(1, "a", "other")]
 
 
+def test_what_others_write_stays_until_its_key_changes(
+    spark: SparkSession, database: Database, target: Target
+) -> None:
+    target.write(changes(spark, 0, (1, "a", "x"), (2, "b", "y")), 0)
+    database.run("DELETE FROM out WHERE k1 = 2")
+    database.run("UPDATE out SET v = 'by hand'")
+    target.write(changes(spark, 1, (3, "c", "z")), 1)
+    assert target.rows() == [(1, "a", "by hand"), (3, "c", "z")]
+    target.write(changes(spark, 2, (1, "a", "x"), (2, "b", "y")), 2)
+    assert target.rows() == [(1, "a", "x"), (2, "b", "y"), (3, "c", "z")]
+
+
 @WAYS
 def test_a_table_that_was_dropped_is_not_created_anew(
     spark: SparkSession, database: Database, inline_bytes: int
