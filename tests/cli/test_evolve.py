@@ -173,6 +173,10 @@ def test_what_helps_is_named_where_it_helps() -> None:
     assert "on_plan_change" not in ways[1]
     assert "evolve module" not in ways[2]
     assert f"source orders: {NOT_WHOLE}: it has none of its rows as they are. ts.check shows" in ways[2]
+    options = {"shards=32": "--shards 32", "evolvable=True": "--evolvable"}
+    more = evolution.evolving(Evolution((cannot,), 1, is_same=False, hint=refills), "there", options)
+    assert "--checkpoint there --shards 32 --evolvable --refill`" in more
+    assert "ts.evolve(..., shards=32, evolvable=True, refill=True)" in more
     many = evolution.evolving(Evolution((not_whole,) * 5, 1, is_same=False), "there")
     assert (many.count("source orders"), many.count("; 2 more.")) == (3, 1)
     assert "`tablestream check module:object --checkpoint 'a place'`" in ways[2]

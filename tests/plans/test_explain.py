@@ -191,7 +191,7 @@ def test_a_source_that_is_materialized_needs_no_evolvable() -> None:
         "as it is": Output(grouped(source("positions"))),
     }
     shown = {name: explained(lower([output], _types, PlanOptions())) for name, output in plans.items()}
-    lacking = "Sources that only evolvable=True keeps: positions"
+    lacking = "Sources not whole without evolvable=True: positions"
     assert [name for name, text in shown.items() if lacking in text] == ["as it is"]
     rejected = [Output(node, rejected=True), Output(grouped(node.parent))]  # it is not in the state
     assert lacking in explained(lower(rejected, _types, PlanOptions()))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ARCHIVES = sorted(FOLDER.glob("*.tar.xz"))
+assert len(ARCHIVES) >= 2, "archives of older versions stay"
 
 
 def unpacked(archive: Path, path: Path) -> Path:

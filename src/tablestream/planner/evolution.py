@@ -316,7 +316,8 @@ def _part(kept: KeptRows, declared: Sequence[str]) -> str:
 
 def _columns(names: Sequence[str]) -> str:
     shown, more = ", ".join(names[:_MOST_NAMES]), len(names) - _MOST_NAMES
-    return f"the column{'s'[: len(names) != 1]} {shown}" + (f" and {more} more" if more > 0 else "")
+    what = "the column" if len(names) == 1 else "the columns"
+    return f"{what} {shown}" + (f" and {more} more" if more > 0 else "")
 
 
 def _of_operators(plan: PhysicalPlan, *, waits: bool) -> Iterator[PartFate]:

@@ -24,7 +24,7 @@ def explained(plan: PhysicalPlan) -> str:
     The text begins with the sources and ends with the outputs. Between them it shows, per round, one shuffle and one
     stateful stage with its operators; ``remembers`` names the traces and the key of each. Then comes a line
     with the tables that `tablestream.read_state` can read, one with the sources that are not whole in the state, so
-    no changed plan can be built from them, and what the clauses of queries in SQL became.
+    a changed plan cannot be built from it, and what the clauses of queries in SQL became.
     """
     parts = [f"Plan: {summary(plan)}"]
     for source, readers in sorted(plan.sources.items(), key=lambda entry: entry[0].serial):
@@ -60,7 +60,7 @@ def _lacking(plan: PhysicalPlan, tables: Sequence[str]) -> list[str]:
     stored = (node for node in plan.names if isinstance(node, Materialize) and node.history_us is None)
     whole = plan.whole | {node.parent for node in stored if plan.names[node] in tables}
     lacking = sorted(plan.names[one] for one in plan.sources if not one.records and one not in whole)
-    return [f"Sources that only evolvable=True keeps: {', '.join(lacking)}"] if lacking else []
+    return [f"Sources not whole without evolvable=True: {', '.join(lacking)}"] if lacking else []
 
 
 def summary(plan: PhysicalPlan, *, shards: bool = True) -> str:

@@ -19,7 +19,8 @@ from tablestream.spark.state_tables import TableSize, summary
 #: On two cores a join of 10,000,000 rows took 79 s, ten plans with 1,000,000 orders 15 to 37 s (docs/scale.md).
 _START_S, _ROWS_PER_CORE_SECOND = 15, 80_000
 _MINUTE_S = 60
-_UNREADABLE = (PySparkException, Py4JJavaError)
+#: What Spark raises where a checkpoint or a target cannot be read.
+UNREADABLE = (PySparkException, Py4JJavaError)
 _MOST_REASONS = 3
 _REFILL = "With ts.evolve(..., refill=True), or --refill, it can evolve now: all logs are read once more."
 _NO_REFILL = "Without refill=True, or --refill, it can evolve: from the rows that the state has."
@@ -79,23 +80,28 @@ def footer(evolution: Evolution) -> str:
     if evolution.about_s is None:
         return ""
     is_least = any(one.fate == "read again" for one in evolution.parts)
-    return f"It takes about {_rounded(evolution.about_s)}{', or longer: all records are read again'[: 99 * is_least]}."
+    more = ", or longer: all records are read again" if is_least else ""
+    return f"It takes about {_rounded(evolution.about_s)}{more}."
 
 
-def evolving(evolution: Evolution, checkpoint: str) -> str:
-    """How a query with another plan can go on from its checkpoint, in Python and in a shell."""
-    shell = f"module:object --checkpoint {shlex.quote(checkpoint)}"
+def evolving(evolution: Evolution, checkpoint: str, options: Mapping[str, str] | None = None) -> str:
+    """How a query with another plan can go on from its checkpoint, in Python and in a shell.
+
+    `options`: the arguments that are not as the checkpoint has them, such as ``shards=32``, and what they are there.
+    """
+    given = dict(options or {})
+    if helps := evolution.hint.startswith(_REFILL):
+        given["refill=True"] = "--refill"
+    shell = " ".join(["module:object --checkpoint", shlex.quote(checkpoint), *given.values()])
+    arguments = f"(..., {', '.join(given)})" if given else ""
+    in_a_shell = f"In a shell: `tablestream check {shell}`, then `tablestream evolve {shell}`."
+    before = f"ts.check{arguments} says before what becomes of each part."
     if not evolution.refused:
-        return (
-            'Or let the query evolve: with ts.evolve, or on_plan_change="evolve" of ts.start. ts.check says before what'
-            f" becomes of each part. In a shell: `tablestream check {shell}`, then `tablestream evolve {shell}`."
-        )
-    if evolution.hint.startswith(_REFILL):
-        return (
-            "Or let the query evolve with ts.evolve(..., refill=True), which reads all logs once more."
-            f" ts.check(..., refill=True) says before what becomes of each part. In a shell:"
-            f" `tablestream check {shell} --refill`, then `tablestream evolve {shell} --refill`."
-        )
+        start = 'or on_plan_change="evolve" of ts.start'
+        return f"Or let the query evolve: with ts.evolve{arguments}, {start}. {before} {in_a_shell}"
+    if helps:
+        again = "which reads all logs once more"
+        return f"Or let the query evolve with ts.evolve{arguments}, {again}. {before} {in_a_shell}"
     reasons = [f"{one.part} {one.name}: {one.why}" for one in evolution.refused]
     more = [f"{len(reasons) - _MOST_REASONS} more"] if len(reasons) > _MOST_REASONS else []
     return (
@@ -123,7 +129,7 @@ def sized(evolution: Evolution, spark: SparkSession, checkpoint: str, tables: Ma
     is_read = [one.part == "source" and one.fate in {"kept", "read again"} for one in evolution.parts]
     sizes = {}
     # Logs can be read again for a state that is damaged: then no size is known.
-    with suppress(*(() if any(one.fate == "kept" for one in evolution.parts) else _UNREADABLE)):
+    with suppress(*(() if any(one.fate == "kept" for one in evolution.parts) else UNREADABLE)):
         sizes = _sizes(spark, checkpoint) if any(is_read) else {}
     found = [
         sizes.get(tables.get(one.name, "")) if read else None

@@ -38,7 +38,7 @@ from tablestream.spark.bootstrap import bootstrap_of, check_keys, check_plain, p
 from tablestream.spark.bootstrap_frame import Bootstrap
 from tablestream.spark.checkpoint_files import CheckpointFiles
 from tablestream.spark.columns import spark_type
-from tablestream.spark.evolution import OTHER_PLAN, Evolution, evolving, hint_of, sized
+from tablestream.spark.evolution import OTHER_PLAN, UNREADABLE, Evolution, evolving, hint_of, sized
 from tablestream.spark.failures import saying_what_failed
 from tablestream.spark.generations import Generation, id_of_query, moment_of
 from tablestream.spark.options import Alignment, Compat, OnError, kept_options, plan_options
@@ -220,10 +220,17 @@ def evolved(
 def ways_out(outputs: Sequence[OutputRequest], checkpoint: str, plan: PhysicalPlan) -> str:
     """What helps a start that is refused because another plan made the checkpoint."""
     try:
-        evolution = _Change.of(outputs, checkpoint, _Wanted.of(plan)).evolution
+        change = _Change.of(outputs, checkpoint, _Wanted.of(plan))
     except TablestreamError as error:
         return f"{OTHER_PLAN} It cannot evolve: {error.reason} {error.hint}".strip()
-    return f"{OTHER_PLAN} {evolving(evolution, checkpoint)}"
+    except UNREADABLE:  # which `ts.check` then says; the start is refused because of its plan
+        return f"{OTHER_PLAN} Or ask ts.check whether the query can evolve."
+    options = {}
+    if change.new.shards != change.old.shards:
+        options[f"shards={change.new.shards}"] = f"--shards {change.new.shards}"
+    if change.new.evolvable and not change.old.evolvable:
+        options["evolvable=True"] = "--evolvable"
+    return f"{OTHER_PLAN} {evolving(change.evolution, checkpoint, options)}"
 
 
 def drop_generations(spark: SparkSession, checkpoint: str | os.PathLike[str]) -> int:
@@ -446,7 +453,12 @@ class _Change:
             return bootstrap_of(source)
         if name not in self.old.sources or micro_batch is None:
             return Bootstrap(_no_rows(self.spark, source), absent)
-        _, rows = read_stored(self.spark, self.place.path, self.tables[name], micro_batch, None)
+        table, rows = read_stored(self.spark, self.place.path, self.tables[name], micro_batch, None)
+        if table.history is not None:  # as facts of a version say that did not know
+            raise StateError(
+                f"The state has versions of '{name}', not its rows.",
+                hint="Start the unchanged plan once with this version: ts.check then says what helps.",
+            )
         fields = key_fields(source) | value_fields(source)
         frame = rows.select(
             *(F.col(quoted(one.name)).alias(column) for column, one in fields.items()),
