@@ -51,6 +51,19 @@ class SourceLag(Behind):
     sources: tuple[str, ...] = ()
 
 
+def shown(one: SourceLag) -> tuple[str, str, str, str]:
+    """Name, system, how much is not read yet, and the time, such as ``orders, files, 2 files, 1.5 s``."""
+    name = one.sources[0] if len(one.sources) == 1 else f"source {one.number}"
+    behind = "unknown" if one.count is None else _counted(one.count, one.unit)
+    if one.records is not None and one.unit not in ("records", "") and one.count:
+        behind += f", {_counted(one.records, 'records')}"
+    return name, one.system, behind, "unknown" if one.time_s is None else f"{one.time_s:,.1f} s"
+
+
+def _counted(count: int, units: str) -> str:
+    return f"{count:,} {units.removesuffix('s') if count == 1 else units}"
+
+
 @dataclass(frozen=True)
 class Lag:
     """How far a query is behind its sources.
@@ -66,6 +79,14 @@ class Lag:
     checkpoint: str
     micro_batch: int
     sources: tuple[SourceLag, ...]
+
+    def __str__(self) -> str:
+        """A line for each source."""
+        lines = []
+        for one in self.sources:
+            name, system, behind, time = shown(one)
+            lines.append(f"{name} ({system}): {behind}, {time}" + (f": {one.why}" if one.why else ""))
+        return "\n".join([f"Behind after micro-batch {self.micro_batch}:", *lines])
 
 
 def lag(

@@ -411,6 +411,13 @@ def test_files_of_a_log_with_further_hops_are_read_by_the_names_of_fields(
 
 def test_what_is_not_complete_does_not_evolve(spark: SparkSession, tmp_path: Path) -> None:
     shop = Shop(spark, tmp_path)
+    with pytest.raises(StateError, match="no query has run there"):
+        ts.check(shop.groups(shop.table("orders")), checkpoint=shop.checkpoint)
+    with pytest.raises(StateError, match="no query has run there"):
+        ts.drop_generations(spark, shop.checkpoint)
+    place = Path(shop.checkpoint)
+    place.mkdir(parents=True)
+    (place / "metadata").write_text('{"id": "an id"}')
     with pytest.raises(StateError, match="no complete micro-batch"):
         ts.check(shop.groups(shop.table("orders")), checkpoint=shop.checkpoint)
 

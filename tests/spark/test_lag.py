@@ -64,9 +64,15 @@ def test_files_that_are_not_in_the_source_s_log_are_behind(spark: SparkSession, 
     assert (left.number, left.sources, left.count) == (0, ("left",), 0)
     assert (right.sources, right.count, right.unit, right.records) == (("right",), 2, "files", None)
     assert right.time_s == 2.0
+    lines = str(ts.lag(spark, checkpoint)).splitlines()
+    assert lines == [
+        "Behind after micro-batch 1:",
+        "left (files): 0 files, 0.0 s",
+        "right (files): 2 files, 2.0 s",
+    ]
 
-    lines = [json.loads(line) for line in said(checkpoint, "--json").splitlines()]
-    assert [(line["micro_batch"], line["count"]) for line in lines] == [(1, 0), (1, 2)]
+    documents = [json.loads(line) for line in said(checkpoint, "--json").splitlines()]
+    assert [(one["micro_batch"], one["count"]) for one in documents] == [(1, 0), (1, 2)]
     text = said(checkpoint)
     assert text.startswith("Behind after micro-batch 1\n")
     assert "2 files" in text

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from typer.testing import CliRunner
 
 from tablestream.cli import app
-from tablestream.errors import ArgumentError
-from tablestream.spark.relocation import is_same_place, relocate_checkpoint
+from tablestream.errors import ArgumentError, CheckpointMovedError
+from tablestream.spark import relocation
+from tablestream.spark.relocation import check_place, is_same_place, relocate_checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture
@@ -78,6 +81,19 @@ def test_any_name_of_a_directory_will_do(checkpoint: Path, tmp_path: Path, name:
     shutil.move(place, tmp_path / "moved")
     assert relocate_checkpoint(tmp_path / "moved") == 2
     assert paths(tmp_path / "moved")[1] == f"file:{tmp_path}/moved/state/1/_stateSchema/default/0_schema"
+
+
+def test_after_an_evolution_the_whole_checkpoint_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The active generation has the paths; what was moved, and is relocated, is the directory around it."""
+    store = {
+        "stateSchemaFilePaths": ["file:/old/tablestream-generations/g1/state/0/_stateSchema/default/0_schema"]
+    }
+    line = json.dumps({"stateStoreInfo": [store]})
+    monkeypatch.setattr(relocation, "small_lines", lambda *_: ["v2", line])
+    with pytest.raises(CheckpointMovedError) as caught:
+        check_place(cast("SparkSession", None), "/new place/tablestream-generations/g1")
+    assert "The checkpoint /new place was moved or copied from file:/old, where" in str(caught.value)
+    assert "Run `tablestream relocate '/new place'` or" in str(caught.value)
 
 
 def test_a_file_system_that_cannot_be_opened_is_named() -> None:

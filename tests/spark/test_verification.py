@@ -82,6 +82,8 @@ def test_a_whole_checkpoint_is_whole_and_stays_as_it_is(spark: SparkSession, who
     assert of_kept.size_bytes > 100
     assert {1, 2} <= {one.round for one in found.traces}
     assert ts.verify(spark, whole / "checkpoint", batch_id=0).micro_batch == 0
+    rows = sum(one.rows for one in found.traces)
+    assert str(found) == f"The state after micro-batch 2 is whole: {rows} rows in {len(found.traces)} traces."
 
     text = said(whole / "checkpoint", code=ExitCode.OK)
     assert text.startswith("The state after micro-batch 2\n")
@@ -115,6 +117,8 @@ def test_damage_that_a_micro_batch_commits_is_found(
         assert any(why in one.what for one in found.damage), (how, found.damage)
         assert all(one.shard is not None for one in found.damage)
         assert "after an earlier micro-batch, 0 to 2" in found.damage[0].rebuild
+        assert f"{found.damage[0]}\n" in str(found)
+        assert f"It can be rebuilt {found.damage[0].rebuild}." in str(found)
         assert ts.verify(spark, place / "checkpoint", batch_id=2).ok
 
 

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from tablestream.base.data_text import visible
-from tablestream.behind import Lag, SourceLag
+from tablestream.behind import Lag, shown
 from tablestream.behind import lag as found_lag
 from tablestream.cli.display import console, print_rows, text_rows
 from tablestream.cli.failures import clear_errors
@@ -53,24 +53,9 @@ def lag(
 
 def _print(found: Lag) -> None:
     out = console()
-    rows = [_texts(one) for one in found.sources]
+    rows = [shown(one) for one in found.sources]
     names = ("source", "system", "behind", "time")
     print_rows(out, f"Behind after micro-batch {found.micro_batch}", text_rows(names, rows))
     for one in found.sources:
         if one.why:
-            out.print(Text(visible(f"{_name(one)}: {one.why}.")), soft_wrap=True)
-
-
-def _name(one: SourceLag) -> str:
-    return one.sources[0] if len(one.sources) == 1 else f"source {one.number}"
-
-
-def _texts(one: SourceLag) -> tuple[str, ...]:
-    behind = "unknown" if one.count is None else _counted(one.count, one.unit)
-    if one.records is not None and one.unit not in ("records", "") and one.count:
-        behind += f", {_counted(one.records, 'records')}"
-    return _name(one), one.system, behind, "unknown" if one.time_s is None else f"{one.time_s:,.1f} s"
-
-
-def _counted(count: int, units: str) -> str:
-    return f"{count:,} {units.removesuffix('s') if count == 1 else units}"
+            out.print(Text(visible(f"{shown(one)[0]}: {one.why}.")), soft_wrap=True)

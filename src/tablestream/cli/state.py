@@ -38,7 +38,7 @@ from tablestream.pictures.figures import size
 from tablestream.planner import catalogue
 from tablestream.spark.state_reader import read_state
 from tablestream.spark.state_tables import StateSummary, TableSize, summary
-from tablestream.spark.verification import Damage, Verification, VerifiedTrace
+from tablestream.spark.verification import Verification, VerifiedTrace
 from tablestream.spark.verification import facts as verified_facts
 from tablestream.spark.verification import verify as verified
 from tablestream.spark.why import why as asked
@@ -202,14 +202,9 @@ def _print_verified(out: Console, found: Verification) -> None:
         return
     out.print(f"{len(found.damage)} {'part is' if len(found.damage) == 1 else 'parts are'} damaged:")
     for one in found.damage:
-        out.print(Text(visible(f"  {_where(one)}: {one.what}")), soft_wrap=True)
+        out.print(Text(visible(f"  {one}")), soft_wrap=True)
     for remedy in dict.fromkeys(one.rebuild for one in found.damage):
         out.print(Text(visible(f"It can be rebuilt {remedy}.")), soft_wrap=True)
-
-
-def _where(one: Damage) -> str:
-    shard = [] if one.shard is None else [f"shard {one.shard}"]
-    return ", ".join([f"round {one.round}", *shard, *filter(None, (one.operator, one.trace))])
 
 
 def _table_of_traces(traces: tuple[VerifiedTrace, ...]) -> pl.DataFrame:

@@ -248,6 +248,11 @@ def drop_generations(spark: SparkSession, checkpoint: str | os.PathLike[str]) ->
     int
         How many were removed.
 
+    Raises
+    ------
+    StateError
+        The directory is no checkpoint of a query.
+
     Examples
     --------
     >>> ts.drop_generations(spark, "out/checkpoint")  # doctest: +SKIP
@@ -255,6 +260,7 @@ def drop_generations(spark: SparkSession, checkpoint: str | os.PathLike[str]) ->
     """
     path = checked_path(checkpoint, "the checkpoint")
     now, files = generations.current(spark, path), CheckpointFiles.seen_by(spark, path)
+    _known_query(spark, path, now)
     names = files.names(generations.GENERATIONS)
     gone = [f"{generations.GENERATIONS}/{name}" for name in names if name != now.name]
     first = [name for name in generations.FIRST if now.number and name in files.names("")]
@@ -482,11 +488,23 @@ class _Change:
             files.system.create_dir(files.path(name))
 
 
+def _known_query(spark: SparkSession, checkpoint: str, place: Generation) -> str:
+    """The id of the query whose checkpoint it is; raise `StateError` if none has run there."""
+    query_id = id_of_query(spark, place.path)
+    if query_id is None:
+        raise StateError(
+            f"{checkpoint} is no checkpoint: no query has run there.",
+            hint="Give the directory that ts.start had as checkpoint=.",
+            where=user_line(),
+        )
+    return query_id
+
+
 def _last(spark: SparkSession, checkpoint: str, place: Generation) -> Moment:
     """The last micro-batch of a query; raise `StateError` if there is none, or it is not complete."""
-    query_id = id_of_query(spark, place.path)
+    query_id = _known_query(spark, checkpoint, place)
     planned, done = (numbered_names(spark, f"{place.path}/{one}") for one in ("offsets", "commits"))
-    if query_id is None or not done:
+    if not done:
         raise StateError(
             f"The checkpoint {checkpoint} has no complete micro-batch.",
             hint="Give the directory of a query that has run, as checkpoint= of ts.start.",

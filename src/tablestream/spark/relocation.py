@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from typing import TYPE_CHECKING
 
 from tablestream.base.calling import user_line
@@ -90,12 +91,18 @@ def check_place(spark: SparkSession, checkpoint: str) -> None:
     for path in _stored_paths(spark, checkpoint):
         before = path.rpartition("/state/")[0]
         if not is_same_place(before, checkpoint):
+            whole = _without_generation(checkpoint)
             raise CheckpointMovedError(
-                f"The checkpoint {seen_by_spark(spark, checkpoint)} was moved or copied from {before}, where"
-                " Spark would still look for files.",
-                hint=f"Run `tablestream relocate {checkpoint}` or call ts.relocate_checkpoint once.",
+                f"The checkpoint {seen_by_spark(spark, whole)} was moved or copied from {_without_generation(before)},"
+                " where Spark would still look for files.",
+                hint=f"Run `tablestream relocate {shlex.quote(whole)}` or call ts.relocate_checkpoint once.",
                 where=user_line(),
             )
+
+
+def _without_generation(checkpoint: str) -> str:
+    """The directory of the query, which is what is moved and relocated, also after the query has evolved."""
+    return checkpoint.partition(f"/{GENERATIONS}/")[0]
 
 
 def _stored_paths(spark: SparkSession, checkpoint: str) -> list[str]:

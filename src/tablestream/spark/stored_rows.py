@@ -98,7 +98,7 @@ def chosen(stored: StoredTables, name: str) -> StoredTable:
     if name in stored.others:
         raise ArgumentError(
             f"The state does not have the rows of '{name}': no operator of the query keeps them as a table.",
-            hint=f"Keep them with materialize(), in a plan with a new checkpoint. {there}",
+            hint=f"Keep them with materialize(), and let the query evolve, or use a new checkpoint. {there}",
             where=user_line(),
         )
     raise ArgumentError(f"The query has no table '{name}'.", hint=there, where=user_line())

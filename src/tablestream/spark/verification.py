@@ -84,6 +84,12 @@ class Damage:
     what: str
     rebuild: str
 
+    def __str__(self) -> str:
+        """Where it is, and what is wrong."""
+        shard = [] if self.shard is None else [f"shard {self.shard}"]
+        where = [f"round {self.round}", *shard, *filter(None, (self.operator, self.trace))]
+        return f"{', '.join(where)}: {self.what}"
+
 
 @dataclass(frozen=True)
 class Verification:
@@ -109,6 +115,17 @@ class Verification:
     def ok(self) -> bool:
         """Whether all is whole."""
         return not self.damage
+
+    def __str__(self) -> str:
+        """Whether all is whole, or a line for each part that is damaged."""
+        if self.ok:
+            rows = sum(one.rows for one in self.traces)
+            has = f"{rows:,} rows in {len(self.traces)} traces"
+            return f"The state after micro-batch {self.micro_batch} is whole: {has}."
+        ways = dict.fromkeys(f"It can be rebuilt {one.rebuild}." for one in self.damage)
+        return "\n".join(
+            [f"The state after micro-batch {self.micro_batch} is damaged:", *map(str, self.damage), *ways]
+        )
 
 
 def verify(
