@@ -25,8 +25,8 @@ _MOST_REASONS = 3
 _REFILL = "With ts.evolve(..., refill=True), or --refill, it can evolve now: all logs are read once more."
 _NO_REFILL = "Without refill=True, or --refill, it can evolve: from the rows that the state has."
 _KEEP = (
-    "With evolvable=True, or --evolvable, from then on, the state keeps all sources whole, so the next change needs no"
-    " refill; materialize() of a source keeps that one."
+    "With evolvable=True, or --evolvable, from then on, the state keeps all sources whole for the next change;"
+    " materialize() of a source keeps that one."
 )
 #: What helps whatever the plans are.
 OTHER_PLAN = "Start the old plan on this checkpoint, or the new plan with a new checkpoint and new targets."
