@@ -18,7 +18,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from typer.testing import CliRunner, Result
 
-from tablestream.cli import app
+from tablestream.cli import app, checkpoints
 from tablestream.cli.exit_codes import ExitCode
 from tablestream.planner.evolution import NOT_WHOLE, PartFate
 from tablestream.spark import evolution
@@ -180,6 +180,12 @@ def test_what_helps_is_named_where_it_helps() -> None:
     many = evolution.evolving(Evolution((not_whole,) * 5, 1, is_same=False), "there")
     assert (many.count("source orders"), many.count("; 2 more.")) == (3, 1)
     assert "`tablestream check module:object --checkpoint 'a place'`" in ways[2]
+
+
+def test_a_name_cannot_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    part = PartFate("source", "orders\x1b[2J", "removed", "the new plan does not read it")
+    checkpoints._show(Evolution((part,), 1, is_same=False), as_json=False)
+    assert r"orders\x1b[2J" in capsys.readouterr().out
 
 
 @pytest.mark.timeout(DEADLINE_S)

@@ -16,6 +16,7 @@ import typer
 from pyspark.sql import SparkSession
 from rich.text import Text
 
+from tablestream.base.data_text import visible_lines
 from tablestream.cli.display import console
 from tablestream.cli.exit_codes import ExitCode
 from tablestream.cli.failures import clear_errors
@@ -91,7 +92,7 @@ def _show(found: Evolution, *, as_json: bool) -> None:
         for one in found.parts:
             typer.echo(json.dumps(asdict(one)))
         return
-    console().print(Text(str(found)), soft_wrap=True)
+    console().print(Text(visible_lines(str(found))), soft_wrap=True)
 
 
 def evolve(

@@ -32,7 +32,8 @@ class TableSize:
 
     def __str__(self) -> str:
         """How large it is."""
-        return f"{self.rows:,} row{'s'[: self.rows != 1]}, {size(self.size_bytes)}"
+        rows = "row" if self.rows == 1 else "rows"
+        return f"{self.rows:,} {rows}, {size(self.size_bytes)}"
 
 
 @dataclass(frozen=True)
