@@ -131,7 +131,7 @@ def test_the_time_is_estimated_from_the_rows_that_are_kept(monkeypatch: pytest.M
     found = evolution.sized(
         Evolution((*parts, refused), 1, is_same=False, hint="Do so."), nothing, "", tables
     )
-    assert evolution.footer(found) == "It cannot evolve into this plan: see what is refused. Do so."
+    assert evolution.footer(found) == "It cannot evolve into this plan. Do so."
 
 
 def test_logs_are_read_again_also_if_the_state_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,7 +134,7 @@ def test_a_group_shows_some_of_its_rows_and_says_that_there_are_more() -> None:
     assert len(few.made_of) == 2
     assert few.notes == ("The group has more rows; the first 2 that were found are shown.",)
     (none,) = why(engine, groups, "q")
-    assert none.notes == ("No row of A belongs to the group q: by_letter.",)
+    assert none.notes == ("No row of A has by_letter = q.",)
 
 
 def _asked(key: str) -> Asked:

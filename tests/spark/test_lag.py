@@ -83,6 +83,28 @@ def test_files_that_are_not_in_the_source_s_log_are_behind(spark: SparkSession, 
     assert "unknown" in said(checkpoint)
 
 
+@pytest.mark.parametrize("kind", ["parquet", "orc"])
+def test_files_that_count_their_records_are_behind_by_records(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    files, checkpoint = tmp_path / "o n%e", tmp_path / "checkpoint"
+
+    def add(*numbers: int) -> None:
+        rows = spark.createDataFrame([(number,) for number in numbers], "id int").coalesce(1)
+        rows.write.format(kind).mode("append").save(str(files))
+
+    add(1)
+    work_off(spark.readStream.format(kind).schema("id int").load(str(files)), checkpoint, f"of {kind}")
+    add(2, 3)
+    add(4)
+    (found,) = ts.lag(spark, checkpoint).sources
+    assert (found.count, found.unit, found.records) == (2, "files", 3)
+    assert "2 files, 3 records" in said(checkpoint)
+    (files / f"broken.{kind}").write_bytes(b"none")
+    (found,) = ts.lag(spark, checkpoint).sources
+    assert (found.count, found.records) == (3, None)
+
+
 def test_records_of_a_topic_are_behind_by_offset_and_by_time(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:

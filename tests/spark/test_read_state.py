@@ -118,6 +118,53 @@ def test_what_operators_remember_is_read_as_the_tables_it_is_of(query: Query) ->
         query.read("lift")
 
 
+def test_what_waits_in_a_buffer_is_read_as_the_changes_that_it_will_be(query: Query) -> None:
+    query.log.add(
+        [at("L", "a", 10, 1), at("L", "b", 11, 2), at("S", "s", 10, 5, "x"), at("T", "x", 1, 7, "x")],
+        [at("L", "a", 12, 3), at("L", "b", 13, None), at("S", "s", 12, 6, "x"), at("S", "u", 11, 8, "y")],
+    )
+    held = query.table("L", "left").suppress("1 minute", name="held")
+    prices = query.table("T", "prices", history="1 hour")
+    records, sorted_ones = (
+        query.table("S", "records", ts.stream),
+        query.table("L", "sorted", reorder="20 seconds"),
+    )
+    joined = records.join(prices, on="to", suffixes=("", "_t"), grace="1 minute", name="joined")
+    query.run(held, joined, sorted_ones.select("v", name="shown"))
+
+    assert query.read("held.waiting", "k", "v", "_timestamp", "_change_type") == [
+        ("a", 3, 12, "upsert"),
+        ("b", None, 13, "delete"),
+    ]
+    assert query.read("held.waiting", "v", batch_id=0) == [(1,), (2,)]
+    assert query.read("held.waiting", "v", key="a") == [(3,)]
+    assert query.read("joined.waiting", "k", "to", "v", "_timestamp") == [
+        ("s", "x", 5, 10), ("s", "x", 6, 12), ("u", "y", 8, 11),
+    ]  # fmt: skip
+    assert query.read("joined.waiting", "v", key={"k": "s"}) == [(5,), (6,)]
+    assert query.read("sorted.waiting", "k", "v", "_change_type") == [
+        ("a", 1, "upsert"), ("a", 3, "upsert"), ("b", 2, "upsert"), ("b", None, "delete"),
+    ]  # fmt: skip
+    with pytest.raises(NotVersionedError, match=r"held\.waiting"):
+        query.read("held.waiting", as_of="2024-01-01")
+    with pytest.raises(ArgumentError, match=r"rows of 'held'.*held\.waiting.*joined\.waiting"):
+        query.read("held")
+
+
+def test_a_materialized_table_and_an_output_are_found_by_their_names(query: Query) -> None:
+    query.log.add([at("L", "a", 1, 1), at("R", "a", 2, 10)])
+    left, right = query.table("L", "left"), query.table("R", "right")
+    priced = left.join(right, on="to", suffixes=("", "_r"), name="priced").materialize()
+    shown = right.filter("v > 1", name="large").materialize(name="kept")
+    output = shown.to(ts.to_memory(f"{query.name} kept"), name="shown")
+    run(priced.to(ts.to_memory(f"{query.name} priced")), output, checkpoint=query.checkpoint, shards=2)
+
+    for name in ("priced", "priced_materialized"):
+        assert query.read(name, "k", "v", "v_r") == [("a", 1, 10)]
+    for name in ("kept", "large", "shown"):
+        assert query.read(name, "k", "v", key="a") == [("a", 10)]
+
+
 def test_versions_are_read_in_their_history_and_as_of_a_time(query: Query) -> None:
     query.log.add(
         [at("T", "a", 10, 1), at("T", "a", 20, 2), at("T", "b", 5, 7), at("S", "a", 12, 0)],

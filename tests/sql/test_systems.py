@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from pyspark.sql import functions as F
 
 import tablestream as ts
 from tablestream.connectors.delta import source
@@ -19,6 +21,7 @@ from tablestream.sql.sources import Session, read_source
 from tablestream.sql.statements import SourceTable
 from tablestream.topology.graph import ancestors
 from tablestream.topology.nodes import Captured
+from tests.spark.change_logs import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -158,6 +161,21 @@ def test_tables_of_delta_lake_and_of_databases_have_their_own_columns(
         ([], ["id", "n"]),
         (["id"], ["id", "n"]),
     ]
+
+
+def test_a_table_forgets_rows_that_are_older_than_its_option_says(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    rows = [{"id": number, "at": f"2024-01-{number:02} 00:00:00"} for number in (1, 5, 6)]
+    (tmp_path / "in" / "rows.json").write_text("\n".join(map(json.dumps, rows)))
+    table = "TABLE t (id INT PRIMARY KEY, at TIMESTAMP) USING json"
+    text = tables(f"{table} LOCATION '{tmp_path / 'in'}' OPTIONS (timestamp 'at', keep '2 days')")
+    view = built(spark, text).unwritten["v0"]
+    output = view.to(ts.to_memory("kept by an option"))
+    run(output, checkpoint=tmp_path / "checkpoint")
+    found = spark.table("`kept by an option`").groupBy("id").agg(F.max_by("_change_type", "_order"))
+    assert sorted(map(tuple, found.collect())) == [(1, "delete"), (5, "upsert"), (6, "upsert")]
 
 
 def test_targets_get_their_options(spark: SparkSession, tmp_path: Path) -> None:

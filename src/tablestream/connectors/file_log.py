@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import unquote
 
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -15,6 +16,10 @@ from tablestream.connectors.small_texts import json_object, small_lines
 from tablestream.connectors.spark_place import no_pattern
 
 _LOG_OFFSET = "logOffset"
+#: The formats of files, by their endings, that say how many records they have.
+_COUNTED = frozenset({"parquet", "orc"})
+#: What Spark raises for a file that it cannot read.
+_UNREADABLE = (PySparkException, Py4JJavaError)
 
 
 def files_read(spark: SparkSession, checkpoint: str, number: int, offset: Any) -> dict[str, int] | None:
@@ -60,9 +65,22 @@ def files_behind(spark: SparkSession, checkpoint: str, number: int, offset: Any)
     there = files_there(spark, places)
     if there is None:
         return Behind("files", why=f"a directory of files that were read is gone: {', '.join(places)}")
-    unread = [modified_ms for path, modified_ms in there.items() if path not in read]
-    late_ms = max(max(unread, default=0) - max(read.values()), 0)
-    return Behind("files", len(unread), "files", 0 if not unread else None, late_ms / 1000)
+    unread = {path: modified_ms for path, modified_ms in there.items() if path not in read}
+    late_ms = max(max(unread.values(), default=0) - max(read.values()), 0)
+    return Behind("files", len(unread), "files", _records(spark, list(unread)), late_ms / 1000)
+
+
+def _records(spark: SparkSession, files: list[str]) -> int | None:
+    """How many records files have, which formats say that count them; None: only reading the records would tell."""
+    if not files:
+        return 0
+    (ending, *others) = {file.rpartition(".")[2] for file in files}
+    if others or ending not in _COUNTED:
+        return None
+    try:
+        return spark.read.format(ending).load([no_pattern(unquote(one)) for one in files]).count()
+    except _UNREADABLE:  # a file is not whole, or gone by now
+        return None
 
 
 def _place(path: str) -> str:

@@ -17,6 +17,7 @@ import polars as pl
 import pyarrow as pa
 
 from tablestream.errors import DamagedStateError, StateError
+from tablestream.operators.buffer.waiting import EXISTS
 from tablestream.operators.reduce.aggregate import Aggregate, AnyFunction
 from tablestream.operators.reduce.members import ROWS_OF_GROUPS
 from tablestream.operators.reduce.top import RANK, Top
@@ -24,13 +25,13 @@ from tablestream.operators.versions import FROM, TO, valid_versions
 from tablestream.planner.group_rules import aggregate_function
 from tablestream.planner.lowering import Copies, Draft, Groups, History, Ranks, Remembered, Types, struct_of
 from tablestream.runtime.rounds import Round
-from tablestream.state.changes import LIVE, NOTHING, TS, key_columns
+from tablestream.state.changes import KEY_HASH, LIVE, NOTHING, TS, key_columns
 from tablestream.state.positions import frame_of
 from tablestream.state.shard import ShardState
 from tablestream.state.trace import TraceSpec
 from tablestream.topology.graph import named_as
 from tablestream.topology.measures import Measure
-from tablestream.topology.nodes import Field, Fields, Node
+from tablestream.topology.nodes import Field, Fields, Materialize, Node
 
 #: 2: aggregates of groups are stored with heads, and counts of values. 3: the ranks of `top` can be read.
 FORMAT_VERSION = 3
@@ -69,6 +70,10 @@ class StoredTable:
     """The key's columns in the first trace; empty: those that it is looked up by."""
     scattered: bool = False
     """Whether rows are in other shards than those of the hash of what they are looked up by."""
+    waits: bool = False
+    """Whether its rows are changes that wait in a buffer."""
+    same_as: str | None = None
+    """The table that it is the materialized form of: another name for the same rows."""
 
     @property
     def hashed_key(self) -> Fields:
@@ -89,12 +94,13 @@ class StoredTable:
         as_of_us
             For a versioned table, the time as of which to read its rows. None: all versions in the history.
         hashed
-            Only the rows whose key has this hash.
+            Only the rows whose key has this hash. Not of a table whose rows are scattered.
 
         Yields
         ------
         DataFrame
-            ``_k0``, ..., ``_ts``, ``v``; of a versioned table also ``_from`` and ``_to``, and ``_ts`` is ``_from``.
+            ``_k0``, ..., ``_ts``, ``v``; of a versioned table also ``_from`` and ``_to``, and ``_ts`` is ``_from``; of
+            waiting changes also ``_exists``.
         """
         operator = self._computing(types)
         if operator is None:
@@ -107,16 +113,17 @@ class StoredTable:
         columns = [pl.col(name).alias(shown) for name, shown in keys]
         columns.append(self._own_value())
         versions = () if self.history is None else (FROM, TO)
+        exists = (EXISTS,) if self.waits else ()
         time = FROM if versions else TS
         timed = pl.col(time) if TS in self.traces[0].schema or versions else pl.lit(None, pl.Int64)
         for frame in stored:
-            rows = frame.filter(pl.col(self.column).is_not_null())
+            rows = frame.filter(LIVE if self.waits else pl.col(self.column).is_not_null())
             if self.copies is not None:
                 rows = rows.filter(self._own(self.copies, state))
             if self.history is not None:
                 observed = cast("int", state.clock(self.history.clock))
                 rows = valid_versions(rows, observed - self.history.length_us, as_of_us)
-            yield rows.select(*columns, timed.alias(TS), *versions)
+            yield rows.select(*columns, timed.alias(TS), *versions, *exists)
 
     def _own(self, copies: Copies, state: ShardState) -> pl.Expr:
         """Whether a row's own shard is this one."""
@@ -165,8 +172,9 @@ class StoredTables:
 
     @cached_property
     def by_name(self) -> Mapping[str, StoredTable]:
-        """The tables by their names."""
-        return {table.name: table for table in self.tables}
+        """The tables by their names, and by those of the tables that they are the materialized forms of."""
+        others = {table.same_as: table for table in self.tables if table.same_as is not None}
+        return others | {table.name: table for table in self.tables}
 
 
 def stored_tables(
@@ -184,19 +192,21 @@ def stored_tables(
             known = found.get(table.name)
             if known is None or _worth(table) > _worth(known):
                 found[table.name] = table
+    readable = StoredTables(tuple(found.values()))
     every = dict.fromkeys(named_as(node, names) for node in names)
-    return StoredTables(tuple(found.values()), tuple(name for name in every if name not in found))
+    return replace(readable, others=tuple(name for name in every if name not in readable.by_name))
 
 
-def _worth(table: StoredTable) -> tuple[bool, bool]:
-    return table.history is not None, table.stored_key == table.key
+def _worth(table: StoredTable) -> tuple[bool, bool, bool]:
+    return not table.waits, table.history is not None, table.stored_key == table.key
 
 
 def _stored(draft: Draft, remembered: Remembered, work: Round, names: Mapping[Node, str]) -> StoredTable:
-    node, prefix = remembered.table, draft.name
+    node, prefix, waits = remembered.table, draft.name, remembered.waits
     specs = {spec.name: spec for spec in work.traces}
+    traces = tuple(specs[f"{prefix}/{trace}"] for trace in remembered.traces)
     return StoredTable(
-        name=named_as(node, names),
+        name=f"{named_as(draft.base or node, names)}.waiting" if waits else named_as(node, names),
         round=work.number,
         operator=prefix,
         fingerprint=work.fingerprint,
@@ -205,7 +215,7 @@ def _stored(draft: Draft, remembered: Remembered, work: Round, names: Mapping[No
         stored_key=tuple(
             Field(own.name, stored.type) for own, stored in zip(node.key, remembered.key, strict=True)
         ),
-        traces=tuple(specs[f"{prefix}/{trace}"] for trace in remembered.traces),
+        traces=traces,
         column=remembered.column,
         skipped=remembered.skipped,
         copied=next(placed.copied for placed in work.operators if placed.name == prefix),
@@ -213,7 +223,19 @@ def _stored(draft: Draft, remembered: Remembered, work: Round, names: Mapping[No
         groups=remembered.groups,
         ranks=remembered.ranks,
         copies=remembered.copies,
+        columns=key_columns(len(node.key)) if waits else (),
+        scattered=waits and traces[0].hash != KEY_HASH,
+        waits=waits,
+        same_as=_same_as(node, names),
     )
+
+
+def _same_as(node: Node, names: Mapping[Node, str]) -> str | None:
+    """The name of the table that a node is the materialized form of."""
+    if not isinstance(node, Materialize) or node.history_us is not None:
+        return None
+    name = named_as(node.parent, names)
+    return None if name == named_as(node, names) else name
 
 
 def encode(tables: StoredTables) -> str:
@@ -229,8 +251,9 @@ def encode(tables: StoredTables) -> str:
             del facts["copies"]
         if not facts["columns"]:
             del facts["columns"]
-        if not facts["scattered"]:
-            del facts["scattered"]
+        for name in ("scattered", "waits", "same_as"):
+            if not facts[name]:
+                del facts[name]
         if facts["ranks"] is not None and facts["ranks"]["ranked"]:
             del facts["ranks"]["ranked"]
     return json.dumps(document, separators=(",", ":"))

@@ -414,7 +414,8 @@ def _of_outputs(
         elif is_same and is_sure and target not in maintained:
             yield PartFate("output", output.name, "silent", f"{target} gets later changes as they are now")
         elif target in maintained:
-            yield PartFate("output", output.name, "brought over", f"{target} gets the new table as it is")
+            why = f"{target} gets the new table as it is{_left_over(before, output)}"
+            yield PartFate("output", output.name, "brought over", why)
         elif why := _not_told(before, output, is_log=target in logs):
             yield PartFate("output", output.name, "refused", f"{target} {why}: write to a new target")
         else:
@@ -422,6 +423,13 @@ def _of_outputs(
             yield PartFate("output", output.name, "told anew", why)
     for target in old.outputs.keys() - new.outputs.keys():
         yield PartFate("output", old.outputs[target].name, "removed", f"{target} is left as it is")
+
+
+def _left_over(old: OutputFacts, new: OutputFacts) -> str:
+    """Which columns a maintained target keeps that the output no longer has."""
+    names = {one.name for one in (*(new.key or ()), *new.value)}
+    gone = [one.name for one in (*(old.key or ()), *old.value) if one.name not in names]
+    return f"; {_columns(gone)} {'stays' if len(gone) == 1 else 'stay'} in it" if gone else ""
 
 
 def _not_told(old: OutputFacts, new: OutputFacts, *, is_log: bool) -> str:

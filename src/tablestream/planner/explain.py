@@ -48,7 +48,7 @@ def explained(plan: PhysicalPlan) -> str:
             continue
         key = ", ".join(one.name for one in ending.node.key)
         parts.append(f"Output {plan.names[ending.node]} (key {key}): {emission(ending)}")
-    tables = [name for work in plan.rounds[:1] for name in decode(work.tables).by_name]
+    tables = [table.name for work in plan.rounds[:1] for table in decode(work.tables).tables]
     parts += [f"Tables in the state: {', '.join(tables)}"] if tables else []
     parts += _lacking(plan, tables)
     parts += clause_lines(plan)

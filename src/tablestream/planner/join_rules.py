@@ -445,7 +445,9 @@ def stream_join(lowering: Lowering, node: StreamJoin) -> Made:
     operator, history_us = _looking_up(lowering, node), history_of(node.right)
     history = None if history_us is None else History(history_us, f"{name}/{OBSERVED}")
     table = Remembered(node.right, (operator.traces[-1].name,), node.foreign, history=history)
-    draft = Draft(node, name, number, operator, reads, remembers=(table,), copied=node.copied)
+    waiting = Remembered(node.left, (operator.traces[0].name,), node.left.key, waits=True)
+    remembers = (table,) if node.grace is None else (table, waiting)
+    draft = Draft(node, name, number, operator, reads, remembers=remembers, copied=node.copied)
     return Made(number, _many_to_one(node, pointer, node.key), (draft,))
 
 

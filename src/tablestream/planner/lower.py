@@ -131,7 +131,9 @@ def _keeper(lowering: Lowering, source: Source) -> Draft:
 
 def _whole(drafts: Sequence[Draft]) -> frozenset[Source]:
     """The sources whose tables operators remember as they are."""
-    tables = (one.table for draft in drafts for one in draft.remembers if one.history is None)
+    tables = (
+        one.table for draft in drafts for one in draft.remembers if one.history is None and not one.waits
+    )
     return frozenset(table for table in tables if isinstance(table, Source))
 
 

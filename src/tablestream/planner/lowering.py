@@ -95,6 +95,8 @@ class Remembered:
     """Of declared aggregates and of first rows, which are computed from what is stored."""
     copies: Copies | None = None
     """If several shards have each row."""
+    waits: bool = False
+    """Whether it is not the table that is stored, but what waits to be a change of it, in the operator's own table."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -79,7 +79,9 @@ def _suppress(lowering: Lowering, node: Suppress) -> Made:
         wall_clock_us=node.wall_clock_us,
         minimal=lowering.reads_minimal(node.parent),
     )
-    return _reading(lowering, node, operator, "changes", result=Result.computed(node, "v0"))
+    held = Remembered(node, (operator.traces[0].name,), node.key, waits=True)
+    result = Result.computed(node, "v0")
+    return _reading(lowering, node, operator, "changes", remembers=(held,), result=result)
 
 
 def _expiry(lowering: Lowering, node: Keep) -> Made:
@@ -133,7 +135,8 @@ def _reorder(lowering: Lowering, node: Reorder) -> Made:
         node.bound_us,
         splits_steps=not lowering.options.compat,
     )
-    return _reading(lowering, node, operator, "records")
+    waiting = Remembered(node, (operator.traces[0].name,), node.key, waits=True)
+    return _reading(lowering, node, operator, "records", remembers=(waiting,))
 
 
 def _sequence_by(lowering: Lowering, node: SequenceBy) -> Made:

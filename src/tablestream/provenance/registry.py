@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from tablestream.planner.catalogue import StoredTable
@@ -45,6 +46,7 @@ from tablestream.provenance.walk import Follow
 from tablestream.topology.graph import named_as
 from tablestream.topology.keep import Keep
 from tablestream.topology.many_to_many import ManyToMany
+from tablestream.topology.needed import sides_named
 from tablestream.topology.nodes import (
     Aggregate,
     Captured,
@@ -131,6 +133,7 @@ def _parts(node: Node, context: Described) -> tuple[str, Parts]:
 
 
 def _step(node: Node, names: Mapping[Node, str], kind: str, parts: Parts, tables: Mapping[str, str]) -> Step:
+    titles = [named_as(parent, names) for parent in parts.parents]
     return Step(
         name=names[node],
         title=named_as(node, names),
@@ -141,10 +144,10 @@ def _step(node: Node, names: Mapping[Node, str], kind: str, parts: Parts, tables
         parents=tuple(names[parent] for parent in parts.parents),
         is_stream=node.is_stream,
         how=parts.how,
-        texts=parts.texts,
-        columns=parts.columns,
+        texts=tuple(sides_named(text, titles) for text in parts.texts),
+        columns=tuple(replace(one, text=sides_named(one.text, titles)) for one in parts.columns),
         inputs=parts.inputs,
-        deletes=parts.deletes,
+        deletes=sides_named(parts.deletes, titles),
         unless=parts.unless,
         meets_nulls=parts.meets_nulls,
         tables=tables,
@@ -171,4 +174,4 @@ def _kind(node: Node, context: Described) -> str:
 def _kept(context: Described) -> dict[Node, StoredTable]:
     """The nodes whose rows are in the state. Of several under one name, such as a source and its versions, the last."""
     last = {named_as(node, context.plan.names): node for node in context.plan.names}
-    return {last[name]: table for name, table in context.catalogue.by_name.items() if name in last}
+    return {last[table.name]: table for table in context.catalogue.tables if table.name in last}

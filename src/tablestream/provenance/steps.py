@@ -126,8 +126,10 @@ def decode(text: str) -> Lineage | None:
     if document.get("version") not in {1, FORMAT_VERSION}:
         return None
     steps = [_step(one) for one in document["steps"]]
-    tables = catalogue.decode(document["tables"]).by_name
-    return Lineage({one.name: one for one in steps}, tables, document["outputs"])
+    tables = catalogue.decode(document["tables"]).tables
+    return Lineage(
+        {one.name: one for one in steps}, {table.name: table for table in tables}, document["outputs"]
+    )
 
 
 def _facts(step: Step) -> dict[str, Any]:

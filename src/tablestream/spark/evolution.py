@@ -64,11 +64,12 @@ class Evolution:
         return refused(self.parts)
 
     def __str__(self) -> str:
-        """A line for each part."""
+        """A line for each part; if the query cannot evolve, for each part that is refused."""
         if self.is_same:
             return "The checkpoint has this plan: the query can go on with it."
-        width = max((len(one.name) for one in self.parts), default=0)
-        lines = [f"{one.part:<8}  {one.name:<{width}}  {one.fate:<12}  {one.why}" for one in self.parts]
+        shown = self.refused or self.parts
+        width = max((len(one.name) for one in shown), default=0)
+        lines = [f"{one.part:<8}  {one.name:<{width}}  {one.fate:<12}  {one.why}" for one in shown]
         last = [footer(self)] if footer(self) else []
         return "\n".join([f"From micro-batch {self.micro_batch}:", *lines, *last])
 
@@ -76,7 +77,7 @@ class Evolution:
 def footer(evolution: Evolution) -> str:
     """How long it takes; or that the query cannot evolve, and what helps."""
     if evolution.refused:
-        return f"It cannot evolve into this plan: see what is refused. {evolution.hint}".strip()
+        return f"It cannot evolve into this plan. {evolution.hint}".strip()
     if evolution.about_s is None:
         return ""
     is_least = any(one.fate == "read again" for one in evolution.parts)

@@ -8,6 +8,7 @@ their clocks.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -24,6 +25,7 @@ from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.spark import blobs
 from tablestream.spark.row_frames import frame_of
 from tablestream.spark.stored_key import KeyRows
+from tablestream.spark.stored_provenance import stored_steps
 from tablestream.spark.stored_rows import (
     VALID_FROM,
     VALID_TO,
@@ -58,9 +60,11 @@ def read_state(
     checkpoint
         The query's checkpoint directory.
     table
-        The name of a table whose rows are in the state: a side of a join on the key, the right side of a
-        foreign-key join, a table that streams are joined with, groups and their first rows, a versioned table, a
-        result of `Table.materialize`, an output with ``before=True``. The error for an unknown name lists them.
+        The name of a table whose rows are in the state, or of an output of such a table: a side of a join on the key,
+        the right side of a foreign-key join, a table that streams are joined with, groups and their first rows, a
+        versioned table, a result of `Table.materialize`, an output with ``before=True``. With ``.waiting`` behind the
+        name of a result of ``suppress``, ``reorder`` or a join with ``grace=``: what waits there. The error for an
+        unknown name lists all.
     batch_id
         Read the table as it was after this micro-batch. The checkpoint keeps at least as many as
         ``spark.sql.streaming.minBatchesToRetain`` said when the query started: 10, unless the session sets it. Use the
@@ -77,7 +81,8 @@ def read_state(
     -------
     DataFrame
         The key and value columns, and ``_timestamp`` (timestamp), the time of the row. For a versioned table also
-        ``valid_from`` and ``valid_to`` (timestamps; ``valid_to`` is null for the latest version of a row).
+        ``valid_from`` and ``valid_to`` (timestamps; ``valid_to`` is null for the latest version of a row). For what
+        waits also ``_change_type``, ``upsert`` or ``delete``.
 
     Raises
     ------
@@ -87,7 +92,7 @@ def read_state(
     NotVersionedError
         `as_of` is given, and the table is not versioned.
     ColumnCollisionError
-        A versioned table itself has a column ``valid_from`` or ``valid_to``.
+        The table itself has a column of one of these names.
     StateError
         The directory is not the checkpoint of such a query, has no state yet, or lacks the state of the
         micro-batch.
@@ -126,16 +131,28 @@ def read_stored(
     """Return a table in the state, and its rows as `read_state` does; it raises the same errors."""
     state = StoredState.current(spark, checkpoint, batch_id)
     prepare_workers(spark)
-    found = chosen(state.tables(), table)
+    found = _found(state, table)
     moment_us = None if as_of is None else moment_of(state.spark, found, as_of)
     wanted = None if key is None else KeyRows.of(state, found, key)
     if moment_us is not None:
         known = None if wanted is None else wanted.manifest
         heads = [known] if known else [row.data for row in state.manifests(found.round).collect()]
         check_history(state.spark, found, moment_us, map(bytes, heads))
-    rows = stored_frame(state, found, moment_us) if wanted is None else key_frame(wanted, moment_us)
-    rows = rows.select(*shown(state.spark, found))
-    return found, rows if wanted is None else wanted.only(rows)
+    columns = shown(state.spark, found)
+    if wanted is None:
+        return found, stored_frame(state, found, moment_us).select(*columns)
+    rows = stored_frame(state, found, moment_us) if found.scattered else key_frame(wanted, moment_us)
+    return found, wanted.only(rows.select(*columns))
+
+
+def _found(state: StoredState, name: str) -> StoredTable:
+    """Find a table by its name, or by that of an output."""
+    stored = state.tables()
+    if name not in stored.by_name and name not in stored.others:
+        with suppress(StateError):  # another version has started the query
+            lineage = stored_steps(state.spark, state.checkpoint)
+            name = lineage.steps[lineage.outputs[name]].title if name in lineage.outputs else name
+    return chosen(stored, name)
 
 
 def key_frame(wanted: KeyRows, as_of_us: int | None = None) -> DataFrame:

@@ -16,7 +16,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.base.calling import user_line
+from tablestream.connectors.sink import CHANGE_TYPE
 from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersionedError
+from tablestream.operators.buffer.waiting import EXISTS
 from tablestream.operators.versions import FROM, TO
 from tablestream.planner.catalogue import StoredTable, StoredTables
 from tablestream.spark.analysis import folding
@@ -64,6 +66,7 @@ def _layout(table: StoredTable) -> Layout:
     keys = zip(key_columns(len(table.key)), table.stored_key, strict=True)
     plain = [T.StructField(name, T.LongType()) for name in times]
     plain += [T.StructField(name, spark_type(one)) for name, one in keys]
+    plain += [T.StructField(EXISTS, T.BooleanType())] if table.waits else []
     return Layout(plain, {"v": table.value})
 
 
@@ -71,16 +74,20 @@ def shown(spark: SparkSession, table: StoredTable) -> list[Column]:
     """The columns as users see them: names, types, and times."""
     added = {TIMESTAMP: TS} | ({} if table.history is None else {VALID_FROM: FROM, VALID_TO: TO})
     fold = folding(spark)
-    taken = [one.name for one in (*table.key, *table.value) if fold(one.name) in set(map(fold, added))]
+    changes = (
+        [F.when(opened(0, EXISTS), "upsert").otherwise("delete").alias(CHANGE_TYPE)] if table.waits else []
+    )
+    names = {*map(fold, added), *([fold(CHANGE_TYPE)] if changes else [])}
+    taken = [one.name for one in (*table.key, *table.value) if fold(one.name) in names]
     if taken:
         raise ColumnCollisionError(
-            f"'{table.name}' has a column {taken[0]}, which the result uses for the time of a version.",
+            f"'{table.name}' has a column {taken[0]}, which the result uses itself.",
             hint="Rename it where the table is created.",
             where=user_line(),
         )
     named = zip(stored_columns(table), (*table.key, *table.value), strict=True)
     times = (F.timestamp_micros(opened(0, time)).alias(name) for name, time in added.items())
-    return [*(column.alias(one.name) for column, one in named), *times]
+    return [*(column.alias(one.name) for column, one in named), *times, *changes]
 
 
 def stored_columns(table: StoredTable) -> list[Column]:
@@ -94,7 +101,7 @@ def chosen(stored: StoredTables, name: str) -> StoredTable:
     """Find a table by its name; the error for an unknown one lists the others."""
     if name in stored.by_name:
         return stored.by_name[name]
-    there = f"Tables that can be read: {', '.join(stored.by_name) or 'none'}."
+    there = f"Tables that can be read: {', '.join(one.name for one in stored.tables) or 'none'}."
     if name in stored.others:
         raise ArgumentError(
             f"The state does not have the rows of '{name}': no operator of the query keeps them as a table.",

@@ -5,6 +5,7 @@ An operator that knows the row before a change can leave the change out if no co
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -25,6 +26,19 @@ from tablestream.topology.nodes import (
 
 #: What stands before the names of columns in the expressions of a join: ``__left.x`` is column ``x`` of its left side.
 SIDES = "__left", "__right"
+_OF_SIDE = re.compile(rf"\b({'|'.join(SIDES)})\.(\w+)(?: AS \2\b)?")
+
+
+def sides_named(text: str, names: Iterable[str]) -> str:
+    """Write an expression of a join for people: with the names of its tables, and each column once.
+
+    Examples
+    --------
+    >>> sides_named("(__left.n AS n * __right.price AS price)", ["orders", "prices"])
+    '(orders.n * prices.price)'
+    """
+    by_side = dict(zip(SIDES, names, strict=False))
+    return _OF_SIDE.sub(lambda found: f"{by_side.get(found[1], found[1])}.{found[2]}", text)
 
 
 def needed_columns(
