@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +21,7 @@ from tests.plans.comparing import sources_of
 from tests.plans.engine import Engine, Output, StoredRow
 from tests.plans.logs import random_cuts, random_log
 from tests.plans.tables import (
+    Change,
     Record,
     counts,
     foreign_key_join,
@@ -29,9 +31,11 @@ from tests.plans.tables import (
     mapped,
     materialized,
     points,
+    reordered,
     source,
     starred,
     stream,
+    suppressed,
     to_table,
 )
 from tests.plans.test_versions import ByHand
@@ -42,7 +46,6 @@ if TYPE_CHECKING:
 
     from tablestream.planner.catalogue import StoredTables
     from tablestream.topology.nodes import Node
-    from tests.plans.tables import Change
 
 both_modes = pytest.mark.parametrize("compat", [False, True], ids=["default", "compat"])
 
@@ -80,7 +83,9 @@ def check(nodes: Sequence[Node], *, compat: bool = False, seed: int = 0) -> int:
     names = Engine([Output(node) for node in nodes], compat).plan.names
     by_name = {named_as(node, names): node for node in names}
     tables = {
-        table.name: by_name[table.name] for table in stored(Engine([Output(n) for n in nodes], compat)).tables
+        table.name: by_name[table.name]
+        for table in stored(Engine([Output(n) for n in nodes], compat)).tables
+        if not table.waits
     }
     outputs = [Output(node) for node in (*nodes, *tables.values())]
     engine = Engine(outputs, compat, shards=3)
@@ -157,6 +162,32 @@ def test_a_table_is_read_as_its_changes_left_it(name: str) -> None:
 )
 def test_a_table_is_read_in_compat_mode(name: str) -> None:
     check((SINGLE | COMPOSED)[name](), compat=True, seed=len(name))
+
+
+@both_modes
+@pytest.mark.parametrize("keeps_order", [False, True], ids=["suppress", "reorder"])
+def test_what_waits_is_what_is_still_to_come(*, keeps_order: bool, compat: bool) -> None:
+    a = source("A")
+    table = key_join(a, source("B"), "left")
+    buffer = reordered(a, 40) if keeps_order else suppressed(table, 40)
+    before = buffer.parent
+    engine = Engine([Output(buffer), Output(before)], compat, shards=3)
+    came, went, waited = list[Change](), list[Change](), 0
+    for piece in random_cuts(random_log(sources_of([table]), 7, 200), 7, 9):
+        gone, new = engine.run(piece)
+        came, went, engine = came + new, went + gone, engine.restarted()
+        waiting = sorted(
+            engine.read(f"{named_as(buffer, engine.plan.names)}.waiting"), key=lambda row: row.ts
+        )
+        waited += len(waiting)
+        if keeps_order:
+            assert Counter(map(repr, came)) == Counter(
+                map(repr, [*went, *(Change(*row[:3]) for row in waiting)])
+            )
+        else:
+            rows = left(went) | {row.key: (row.value, row.ts) for row in waiting}
+            assert {key: row for key, row in rows.items() if row[0] is not None} == left(came)
+    assert waited > 0
 
 
 def test_every_kind_of_memory_is_read() -> None:
