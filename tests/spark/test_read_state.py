@@ -155,7 +155,7 @@ def test_a_materialized_table_and_an_output_are_found_by_their_names(query: Quer
     query.log.add([at("L", "a", 1, 1), at("R", "a", 2, 10)])
     left, right = query.table("L", "left"), query.table("R", "right")
     priced = left.join(right, on="to", suffixes=("", "_r"), name="priced").materialize()
-    shown = right.filter("v > 1", name="large").materialize(name="kept")
+    shown = right.select("v", name="large").materialize(name="kept")
     output = shown.to(ts.to_memory(f"{query.name} kept"), name="shown")
     run(priced.to(ts.to_memory(f"{query.name} priced")), output, checkpoint=query.checkpoint, shards=2)
 

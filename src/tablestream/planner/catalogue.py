@@ -113,7 +113,9 @@ class StoredTable:
         columns = [pl.col(name).alias(shown) for name, shown in keys]
         columns.append(self._own_value())
         versions = () if self.history is None else (FROM, TO)
-        exists = (EXISTS,) if self.waits else ()
+        # A join drops records without a value before they wait.
+        has_value = pl.col(EXISTS) if EXISTS in self.traces[0].schema else pl.lit(value=True)
+        exists = (has_value.alias(EXISTS),) if self.waits else ()
         time = FROM if versions else TS
         timed = pl.col(time) if TS in self.traces[0].schema or versions else pl.lit(None, pl.Int64)
         for frame in stored:
