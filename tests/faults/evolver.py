@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 #: The targets are written, and the first micro-batch of the generation is not committed; it is committed; all is done
 #: but the switch; the generation is the current one.
-WRITTEN, COMMITTED, PLACED, SWITCHED = POINTS = ("written", "committed", "placed", "switched")
+WRITTEN, COMMITTED, PLACED, SWITCHED = ("written", "committed", "placed", "switched")
 #: The rows of the old state are in the new generation, for Spark to read; the state is built, and nothing is written to
 #: a topic; a transaction of PostgreSQL has all rows, and is not committed; a Delta table has its new columns, and not
 #: the rows; all targets but a table of PostgreSQL are written.

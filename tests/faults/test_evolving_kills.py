@@ -15,7 +15,8 @@ import pytest
 
 import tablestream as ts
 from tests.cli.programs import kill
-from tests.faults.evolver import PLACED, POINTS, SWITCHED, WRITTEN
+from tests.faults.evolver import COMMITTED, PLACED, SWITCHED, WRITTEN
+from tests.marks import quick_first
 from tests.spark.test_deployments import ROOT
 from tests.spark.test_evolve import Shop, delta, last_rows
 
@@ -47,9 +48,10 @@ def killed_at(point: str, directory: Path, *options: str) -> None:
             kill(process)
 
 
+@pytest.mark.parametrize("points", quick_first([(WRITTEN, SWITCHED), (COMMITTED, PLACED)]), ids=repr)
 @pytest.mark.timeout(4 * SECONDS)
 def test_a_process_that_is_killed_while_a_query_evolves_does_not_show(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, points: tuple[str, ...]
 ) -> None:
     shop, control = Shop(spark, tmp_path / "killed"), Shop(spark, tmp_path / "control")
     order, customer = shop.order, shop.customer
@@ -58,12 +60,13 @@ def test_a_process_that_is_killed_while_a_query_evolves_does_not_show(
         one.logs["customers"].add([customer(n, f"n{n % 2}") for n in range(3)])
     shop.run(shop.old(), evolvable=True)
     before = Counter(shop.log("joined").rows())
-    for point in POINTS:
+    for point in points:
         killed_at(point, shop.place)
         found = ts.check(*shop.new(), checkpoint=shop.checkpoint)
         assert found.is_same is (point == SWITCHED)
         assert Counter(shop.log("joined").rows()) == before
-    assert ts.drop_generations(spark, shop.checkpoint) == len(POINTS)
+    ts.evolve(*shop.new(), checkpoint=shop.checkpoint)
+    assert ts.drop_generations(spark, shop.checkpoint) == len({*points, SWITCHED})
     assert shop.log("names").rows() == [("n0", 2, "upsert"), ("n1", 1, "upsert")]
 
     go_on(shop, control)
@@ -72,6 +75,7 @@ def test_a_process_that_is_killed_while_a_query_evolves_does_not_show(
     assert numbers == list(range(len(numbers)))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(4 * SECONDS)
 def test_a_process_that_is_killed_while_logs_are_read_again_does_not_show(
     spark: SparkSession, tmp_path: Path
