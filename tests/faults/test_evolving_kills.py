@@ -48,7 +48,7 @@ def killed_at(point: str, directory: Path, *options: str) -> None:
             kill(process)
 
 
-@pytest.mark.parametrize("points", quick_first([(WRITTEN, SWITCHED), (COMMITTED, PLACED)]), ids=repr)
+@pytest.mark.parametrize("points", quick_first([(WRITTEN, SWITCHED), (COMMITTED, PLACED)]), ids=" and ".join)
 @pytest.mark.timeout(4 * SECONDS)
 def test_a_process_that_is_killed_while_a_query_evolves_does_not_show(
     spark: SparkSession, tmp_path: Path, points: tuple[str, ...]
