@@ -167,7 +167,7 @@ def table_rows(
     columns = [spec.hash, *spec.key]
     touched = touched_keys([frame[columns] for frame in (*(arrived for _, arrived in tables), *asking)])
     rows = [with_state(trace.lookup(touched), arrived) for trace, arrived in tables]
-    keys = [ints(one) for one in number_keys(spec.hash, spec.key, [*rows, *asking])]
+    keys = number_keys(spec.hash, spec.key, [*rows, *asking])
     found = [TableRows(*one) for one in zip(rows, keys[: len(rows)], strict=True)]
     return found, keys[len(rows) :]
 

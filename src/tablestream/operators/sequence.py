@@ -92,7 +92,7 @@ class SequenceBy(OfTable):
         That of a tombstone without one is the sequence that is known, `_NONE` if none is.
         """
         ranks = pl.concat([stored[SEQUENCE], new[SEQUENCE]]).rank("dense").cast(pl.Int64).to_list()
-        numbers = [one.to_list() for one in number_keys(KEY_HASH, list(self.keys), [stored, new])]
+        numbers = [one.tolist() for one in number_keys(KEY_HASH, list(self.keys), [stored, new])]
         until = stored[UNTIL].to_list()
         known = {key: (row, until[row]) for row, key in enumerate(numbers[0])}
         places = []

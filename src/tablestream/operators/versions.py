@@ -34,7 +34,7 @@ from tablestream.operators.events import ints, touched_keys
 from tablestream.operators.operator import Context
 from tablestream.operators.reasons import EXPIRED
 from tablestream.state.changes import LATEST, LIVE, SEQ, STEP, TS, number_keys
-from tablestream.state.positions import gather
+from tablestream.state.positions import Ints, gather
 from tablestream.state.trace import Trace, TraceSpec
 
 #: How many records `columns_of` holds at a time.
@@ -255,9 +255,9 @@ class Versions:
         frames = [puts.select(columns)] if asked is None else [puts.select(columns), asked.select(columns)]
         stored = trace.lookup(touched_keys(frames))
         kid, *kids = number_keys(self.key_hash, list(self.keys), [stored, *frames])
-        return OpenVersions(self, stored, puts, self._histories(stored, kid), [one.to_list() for one in kids])
+        return OpenVersions(self, stored, puts, self._histories(stored, kid), [one.tolist() for one in kids])
 
-    def _histories(self, stored: pl.DataFrame, kid: pl.Series) -> dict[int, History]:
+    def _histories(self, stored: pl.DataFrame, kid: Ints) -> dict[int, History]:
         """The stored versions of each key, by time."""
         row = pl.when(EXISTS).then(pl.int_range(pl.len(), dtype=pl.Int64)).otherwise(-1)
         marks = (
@@ -265,7 +265,9 @@ class Versions:
             if self.forgetful
             else (pl.lit(None).alias(CLOSED), pl.lit(value=False).alias(DELETED))
         )
-        columns = stored.select(kid, FROM, TO, row.alias("_row"), *marks).sort("_kid", FROM)
+        columns = stored.select(pl.Series("_kid", kid), FROM, TO, row.alias("_row"), *marks).sort(
+            "_kid", FROM
+        )
         histories: dict[int, History] = {}
         for key, time, at, closed, deleted in _with_gaps(columns).iter_rows():
             history = histories.setdefault(key, History())

@@ -132,7 +132,7 @@ class Expiry(OfTable):
         new = new.select(SEQ, STEP, *stored.columns)
         waiting = Waiting(self._rule, context, stored, new, _DATED, list(self.keys))
         (kid,) = number_keys(KEY_HASH, list(self.keys), [waiting.rows])
-        work = _Work(self, waiting, arrived, kid.to_list())
+        work = _Work(self, waiting, arrived, kid.tolist())
         work.run()
         columns = KEY_HASH, *self.keys, TS, LIVE
         yield Emission(0, work.passed().select(PARENT, *columns, pl.col("v").alias("v0")))

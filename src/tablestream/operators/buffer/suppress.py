@@ -122,7 +122,7 @@ class Suppress(OfTable):
         new = new.select(SEQ, STEP, *held.columns)
         waiting = Waiting(self._rule, context, held, new, SINCE, list(self.keys))
         (kid,) = number_keys(KEY_HASH, list(self.keys), [waiting.rows])
-        buffer = _Buffer(self, waiting, kid.to_list(), self._sizes(waiting.rows))
+        buffer = _Buffer(self, waiting, kid.tolist(), self._sizes(waiting.rows))
         buffer.work()
         yield Emission(0, buffer.emitted())
         context.trace(_HELD).insert(buffer.changed())

@@ -173,7 +173,7 @@ class CapturedRows:
     def newest(self) -> pl.DataFrame:
         """The last row of each key, if it says something new."""
         wanted = self.changed | bools((self.frame[SEQ] > 0) & self.frame[NAMED].is_not_null())
-        return last_by(self.frame.filter(pl.Series(wanted)), pl.Series(self.kid[wanted]))
+        return last_by(self.frame.filter(pl.Series(wanted)), self.kid[wanted])
 
 
 def _numbers(masks: dict[int, Bools]) -> pl.Series:

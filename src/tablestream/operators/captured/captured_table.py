@@ -242,7 +242,7 @@ class CapturedTable(OfTable):
             return here
         known, kid = number_keys(KEY_HASH, list(self.keys), [stored, keys])
         since = np.maximum.accumulate(np.where(here, np.arange(len(here)), -1))
-        moved = bools(kid.is_in(known.implode())) | (since >= run_start(starts(rows.kid)))
+        moved = np.isin(kid, known) | (since >= run_start(starts(rows.kid)))
         new = keys.filter(pl.Series(here)).unique(maintain_order=True)
         trace.insert(new.with_columns(pl.lit(value=True).alias(LIVE)))
         return moved
@@ -344,7 +344,7 @@ class CapturedTable(OfTable):
             keys = gone.select(KEY_HASH, *self.keys)
             moved = context.trace(_MOVED_KEYS).lookup(keys).select(KEY_HASH, *self.keys)
             known, kid = number_keys(KEY_HASH, list(self.keys), [moved, keys])
-            one_shard = pl.Series(kid.is_in(known.implode()))
+            one_shard = pl.Series(np.isin(kid, known))
             gone = gone.with_columns(
                 pl.when(one_shard).then(_ONE_SHARD).otherwise(KEY_HASH).alias(FOREIGN_HASH),
                 one_shard.alias(MOVED),

@@ -108,11 +108,11 @@ class _Moves:
         self._messages = self._all_messages()
         frames = [stored.select(key), self._messages.select(key)]
         known, numbers = number_keys(KEY_HASH, list(operator.keys), frames)
-        self._kids = numbers.to_list()
+        self._kids = numbers.tolist()
         parts = [stored["v"], self._leaving["v"], self._messages["v"]]
         self._pool = pl.concat(parts, rechunk=False).struct.unnest()
         width = len(operator.columns)
-        self._rows: dict[int, Parts | None] = {kid: [at] * width for at, kid in enumerate(known)}
+        self._rows: dict[int, Parts | None] = {kid: [at] * width for at, kid in enumerate(known.tolist())}
         #: The rows that left, and of each move which of them wait; None: the row under the new key did not need it.
         self._leavers: list[tuple[str, Parts | None]] = []
         self._left: dict[str, deque[int]] = defaultdict(deque)

@@ -308,7 +308,8 @@ class HeldChanges(OfTable):
             both = pl.concat(
                 [one.select(*key, TRANSACTION, NUMBER, SEQ) for one in (blocked.with_columns(zero), rows)]
             )
-            (kid,) = number_keys(KEY_HASH, list(self.keys), [both])
+            (numbers,) = number_keys(KEY_HASH, list(self.keys), [both])
+            kid = pl.Series(numbers)
             waits = pl.col(TRANSACTION).is_not_null()
             both = both.with_columns(
                 pl.col(TRANSACTION).forward_fill().over(kid),

@@ -198,7 +198,7 @@ class _Work:
         self._join, self._left, self._puts, self._context = join, left, puts, context
         self._trace = context.trace("subscriptions")
         self._versions = join.versions.opened(context.trace(join.versions.name), puts, left)
-        left_id, right_id = map(ints, number_keys(FOREIGN_HASH, list(join.foreign_keys), [left, puts]))
+        left_id, right_id = number_keys(FOREIGN_HASH, list(join.foreign_keys), [left, puts])
         self._merged = MergedOrder.of(left, puts, (left_id, right_id), atomic=True, minimal_right=False)
         self._kind = ints(left[KIND])
         self._spans: list[Span] = []
@@ -262,7 +262,7 @@ class _Work:
             return
         identity = [*self._join.foreign, AS_OF, KEY_HASH, *self._join.keys]
         mine, theirs = number_keys(FOREIGN_HASH, identity[1:], [self._left[identity], self._rows[identity]])
-        of_message, of_row = mine.to_list(), theirs.to_list()
+        of_message, of_row = mine.tolist(), theirs.tolist()
         had = self._had(of_row)
         wanted = {of_message[message] for message in unknown[renews].tolist()}
         asking = set(unknown[renews].tolist())
@@ -324,7 +324,7 @@ class _Work:
             pl.Series(LIVE, self._kind >= Ask.ANSWER_ALWAYS, dtype=pl.Boolean),
             gather(self._right, self._found).alias("v1"),
         )
-        self._write(last_by(rows, pl.Series(self._merged.left_id), [AS_OF, *self._join.keys]))
+        self._write(last_by(rows, self._merged.left_id, [AS_OF, *self._join.keys]))
 
     def _write(self, rows: pl.DataFrame) -> None:
         numbers = key_times(ints(rows[FOREIGN_HASH]), ints(rows[AS_OF]))

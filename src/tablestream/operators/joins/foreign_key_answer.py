@@ -217,7 +217,7 @@ class ForeignKeyAnswer(HasFinal):
             yield Emission(0, self._unmatched_rows(changes))
         yield Emission(0, self._answers(left, rights, merged))
         yield from self._fan_out(left, rights, merged, context)
-        last = last_by(left, pl.Series(merged.left_id), [*self.keys])
+        last = last_by(left, merged.left_id, [*self.keys])
         context.trace("subscriptions").insert(
             last.select(
                 *self._foreign, KEY_HASH, *self.keys, (pl.col(KIND) >= Ask.ANSWER_ALWAYS).alias(LIVE), "v"

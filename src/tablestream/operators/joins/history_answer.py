@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from tablestream.operators.events import ints, ranks, touched_keys
@@ -109,7 +110,7 @@ class HistoryAnswer(Pointing):
         context.dropped[EXPIRED] += answers.expired
         yield Emission(0, self._rows(pieces, subscriptions, versions))
         versions.remember(trace, context.observed)
-        number = pl.Series(versions.numbers[1][stored.height :], dtype=pl.Int64)
+        number = np.array(versions.numbers[1][stored.height :], dtype=np.int64)
         lasts = (pl.col(END) > pl.col(TS)).fill_null(value=True)
         last = last_by(arrived, number, [*self.keys, TS]).with_columns(lasts.alias(LIVE))
         bound = None if context.observed is None else context.observed - self.history_us

@@ -157,7 +157,7 @@ class ManyToMany(Operator):
         asked = [touched_keys([frame[columns]]) for frame in inputs]
         found = [trace.find(values) for trace, values in zip(traces, reversed(asked), strict=True)]
         frames = (*inputs, *(one.rows for one in found))
-        ids = [ints(one) for one in number_keys(FOREIGN_HASH, columns[1:], [one[columns] for one in frames])]
+        ids = number_keys(FOREIGN_HASH, columns[1:], frames)
         sides = [
             _Messages.of(frame, of, keys) for frame, of, keys in zip(inputs, ids, self.keys, strict=False)
         ]
@@ -169,7 +169,7 @@ class ManyToMany(Operator):
                 yield Emission(0, rows.with_columns(numbers.alias(NUMBER)))
                 number += rows.height
         for trace, one in zip(traces, sides, strict=True):
-            last = last_by(one.rows, pl.Series(one.values), one.keys)
+            last = last_by(one.rows, one.values, one.keys)
             live = (last[KIND] >= Ask.ANSWER_ALWAYS).alias(LIVE)
             trace.insert(last.with_columns(live)[[*trace.spec.schema]])
 

@@ -64,10 +64,10 @@ class Subscriptions:
         mine = np.flatnonzero(wanted[merged.left_id])
         ids, known = number_keys(FOREIGN_HASH, list(foreign_keys), [stored_foreign, stored])
         kids = np.empty(len(ids), dtype=np.int64)
-        kids[ints(ids)] = ints(stored_foreign["_kid"])
+        kids[ids] = ints(stored_foreign["_kid"])
         key = [KEY_HASH, *keys]
         old = stored[[*key, "_row"]].hstack(
-            [pl.Series("_kid", kids[ints(known)]), pl.Series("_at", np.zeros(stored.height, dtype=np.int64))]
+            [pl.Series("_kid", kids[known]), pl.Series("_at", np.zeros(stored.height, dtype=np.int64))]
         )
         new = left[key][pl.Series(mine)].hstack(
             [

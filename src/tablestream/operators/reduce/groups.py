@@ -78,9 +78,7 @@ class GroupEvents:
         """
         touched = touched_keys([arrived.select(FOREIGN_HASH, *group_keys)])
         stored = trace.lookup(touched).with_columns(exists.alias(LIVE))
-        ids, stored_ids = (
-            ints(one) for one in number_keys(FOREIGN_HASH, list(group_keys), [arrived, stored])
-        )
+        ids, stored_ids = number_keys(FOREIGN_HASH, list(group_keys), [arrived, stored])
         arranged = Arrangement.of(ids, ints(arrived[SEQ]))
         found = places(stored_ids, arranged.key[arranged.begins])
         groups = pl.DataFrame([gather(column, found) for column in stored])

@@ -117,7 +117,7 @@ class Over(CanBeThin):
         (spec,) = self.traces
         trace, columns = context.trace(spec.name), [FOREIGN_HASH, *self.partition_keys]
         stored = trace.lookup(touched_keys([arrived[columns]]))
-        stored_of, of = (ints(one) for one in number_keys(FOREIGN_HASH, columns[1:], [stored, arrived]))
+        stored_of, of = number_keys(FOREIGN_HASH, columns[1:], [stored, arrived])
         turns = _Turns.of_messages(
             of, ints(arrived[STEP]), ints(arrived[SEQ]), ints(arrived[TS]), together=self.thin
         )
@@ -131,7 +131,7 @@ class Over(CanBeThin):
             numbers = pl.int_range(number, number + changes.height, dtype=pl.Int64, eager=True)
             yield Emission(0, changes.with_columns(numbers.alias(NUMBER)))
             number += changes.height
-        trace.insert(last_by(arrived, pl.Series(of), [*self.keys])[[*spec.schema]])
+        trace.insert(last_by(arrived, of, [*self.keys])[[*spec.schema]])
 
     def _tombstones(self, arrived: pl.DataFrame, turns: _Turns) -> pl.DataFrame:
         """Tombstones for rows that are deleted."""
