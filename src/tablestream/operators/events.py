@@ -64,14 +64,14 @@ def places(numbers: Ints, asked: Ints) -> Ints:
     return place[asked]
 
 
-def chunks(low: Ints, high: Ints, rows: int) -> Iterator[tuple[Ints, Ints]]:
-    """Expand half-open ranges of positions, about `rows` positions at a time.
+def expanded_in_parts(low: Ints, high: Ints, rows: int) -> Iterator[tuple[Ints, Ints]]:
+    """Expand half-open ranges of positions, `rows` positions at a time.
 
     Yields: for every position of every range, in order, the number of its range and the position itself.
 
     Examples
     --------
-    >>> [(o.tolist(), p.tolist()) for o, p in chunks(np.array([0, 5]), np.array([3, 6]), 2)]
+    >>> [(o.tolist(), p.tolist()) for o, p in expanded_in_parts(np.array([0, 5]), np.array([3, 6]), 2)]
     [([0, 0], [0, 1]), ([0, 1], [2, 5])]
     """
     ends = np.cumsum(high - low)
@@ -82,8 +82,8 @@ def chunks(low: Ints, high: Ints, rows: int) -> Iterator[tuple[Ints, Ints]]:
         yield owner, np.asarray(number - (ends[owner] - high[owner]), dtype=np.int64)
 
 
-def ends(*columns: Ints) -> Bools:
-    """Return whether each row differs from the row after it; the last row always does."""
+def ends(*columns: Ints | pl.Series) -> Bools:
+    """Return whether each row differs from the row after it; nulls are equal. The last row always does."""
     return np.append(starts(*columns)[1:], True)[: len(columns[0])]
 
 
@@ -92,9 +92,20 @@ def run_start(start: Bools) -> Ints:
     return np.maximum.accumulate(np.where(start, np.arange(len(start), dtype=np.int64), 0))
 
 
+def run_end(start: Bools) -> Ints:
+    """Return the position where the run of each row ends."""
+    last = np.flatnonzero(np.append(start[1:], True)[: len(start)])
+    return np.asarray(last[np.cumsum(start) - 1])
+
+
 def previous(values: npt.NDArray[_T], start: Bools, default: _T | npt.NDArray[_T]) -> npt.NDArray[_T]:
     """Return the value one position before each; `default` where a run starts."""
     return np.where(start, default, np.append(values[:1], values)[: len(values)])
+
+
+def following(values: npt.NDArray[_T], end: Bools, default: _T) -> npt.NDArray[_T]:
+    """Return the value one position behind each; `default` where a run ends."""
+    return np.where(end, default, np.append(values[1:], values[-1:]))
 
 
 def latest(marked: Bools, start: Bools) -> Ints:

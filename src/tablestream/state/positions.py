@@ -101,10 +101,23 @@ def differs(column: pl.Series) -> Bools:
     return (column[1:] != column[:-1]).to_numpy()
 
 
-def starts(*columns: Ints) -> Bools:
-    """Return whether each row differs from the row before it; the first row always does."""
+def starts(*columns: Ints | pl.Series) -> Bools:
+    """Return whether each row differs from the row before it; nulls are equal. The first row always does."""
     changed = np.zeros(len(columns[0]), dtype=bool)
     changed[:1] = True
     for column in columns:
-        changed[1:] |= column[1:] != column[:-1]
+        changed[1:] |= differs(column) if isinstance(column, pl.Series) else column[1:] != column[:-1]
     return changed
+
+
+def expanded(first: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """Return the positions in several half-open ranges, one range after the other, and the number of the range of each.
+
+    Examples
+    --------
+    >>> [part.tolist() for part in expanded(np.array([0, 5]), np.array([3, 6]))]
+    [[0, 1, 2, 5], [0, 0, 0, 1]]
+    """
+    ranges = np.repeat(np.arange(len(first)), end - first)
+    ends = np.cumsum(end - first)
+    return np.arange(len(ranges)) + np.repeat(end - ends, end - first), ranges

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from tablestream.state.merge import Piece, merge, newest_rows, runs_to_merge, without_tombstones
-from tablestream.state.positions import Ints, stable_order, starts
+from tablestream.state.positions import Ints, expanded, stable_order, starts
 from tablestream.state.run import LIVE, RunInfo, RunStorage, compact
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class Trace:
                 stored = self._storage.read(run, index)
                 hashes = stored[self.spec.hash].to_numpy()
                 first, end = np.searchsorted(hashes, low[mine]), np.searchsorted(hashes, high[mine], "right")
-                places, _ = _expanded(first, end)
+                places, _ = expanded(first, end)
                 if len(places):
                     yield run, index, stored[list(columns)][pl.Series(places)], places
 
@@ -259,7 +259,8 @@ class Trace:
             if not len(hashes):
                 return None
         stored = self._storage.read(run, index)
-        place, of_key = _match(stored[self.spec.hash].to_numpy(), hashes)
+        found = stored[self.spec.hash].to_numpy()
+        place, of_key = expanded(*(np.searchsorted(found, hashes, side) for side in ("left", "right")))
         of_key = of_key + first
         if not len(place):
             return None
@@ -355,18 +356,6 @@ def _popped(frames: list[pl.DataFrame]) -> Iterator[pl.DataFrame]:
     """Hand over frames one by one, so that nobody else holds them when they have been copied."""
     while frames:
         yield frames.pop(0)
-
-
-def _match(stored: Ints, asked: Ints) -> tuple[Ints, Ints]:
-    """Pairs of row numbers with equal hashes; both are sorted, and the hashes in `asked` are distinct."""
-    return _expanded(np.searchsorted(stored, asked, "left"), np.searchsorted(stored, asked, "right"))
-
-
-def _expanded(first: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """The positions in several half-open ranges, and the number of the range of each."""
-    ranges = np.repeat(np.arange(len(first)), end - first)
-    ends = np.cumsum(end - first)
-    return np.arange(len(ranges)) + np.repeat(end - ends, end - first), ranges
 
 
 def _disjoint(low: Ints, high: Ints) -> tuple[Ints, Ints]:

@@ -61,7 +61,7 @@ import polars as pl
 
 from tablestream.operators.buffer.time_index import BEGIN, END
 from tablestream.operators.calendar import FIRST_US
-from tablestream.operators.events import bools, chunks, ints, touched_keys
+from tablestream.operators.events import bools, expanded_in_parts, ints, touched_keys
 from tablestream.operators.joins.foreign_key_answer import AFTER_FAN_OUT
 from tablestream.operators.joins.foreign_key_subscribe import CHANGED, KIND, NEW, Ask
 from tablestream.operators.joins.merged_order import OPEN, MergedOrder
@@ -344,7 +344,7 @@ class _Work:
         number = 1
         for part in parts:
             last = np.full(len(part.row), -1, dtype=np.int64)
-            for span, position in chunks(*self._bounds(part), FAN_OUT_ROWS):
+            for span, position in expanded_in_parts(*self._bounds(part), FAN_OUT_ROWS):
                 reached = self._reached(part, span, position)
                 span, position = span[reached], position[reached]  # noqa: PLW2901 - only these
                 last[position] = span  # spans rise

@@ -59,8 +59,8 @@ import polars as pl
 from tablestream.operators.arrangement import table_rows
 from tablestream.operators.events import (
     bools,
-    chunks,
     ends,
+    expanded_in_parts,
     ints,
     latest,
     never,
@@ -291,7 +291,7 @@ class ForeignKeyAnswer(HasFinal):
         for subscriptions in parts:
             low = np.searchsorted(subscriptions.foreign, merged.right_id[changes], "left")
             high = np.searchsorted(subscriptions.foreign, merged.right_id[changes], "right")
-            for owner, position in chunks(low, high, FAN_OUT_ROWS):
+            for owner, position in expanded_in_parts(low, high, FAN_OUT_ROWS):
                 reached = self._reached(subscriptions, merged, rights, changes[owner], position, context)
                 rows = self._fan_rows(
                     subscriptions, rights, changes[owner[reached]], position[reached], payload

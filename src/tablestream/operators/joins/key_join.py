@@ -42,7 +42,18 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.arrangement import Arrangement, TableRows, table_rows
-from tablestream.operators.events import bools, ends, ints, latest, never, pick, previous, repeats, run_start
+from tablestream.operators.events import (
+    bools,
+    ends,
+    ints,
+    latest,
+    never,
+    pick,
+    previous,
+    repeats,
+    run_end,
+    run_start,
+)
 from tablestream.operators.operator import PARENT, CanBeThin, Context, Emission, keyed_rows, rows_trace
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, STEP, TS
 from tablestream.state.positions import Bools, Ints, gather, starts
@@ -271,8 +282,7 @@ class _Events(Arrangement):
     @cached_property
     def step_end(self) -> Ints:
         """The position of the last event of the same key and step."""
-        last = np.flatnonzero(ends(self.key, self.step))
-        return np.asarray(last[np.cumsum(starts(self.key, self.step)) - 1])
+        return run_end(starts(self.key, self.step))
 
     @cached_property
     def last_stored(self) -> Ints:

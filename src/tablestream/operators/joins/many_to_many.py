@@ -34,7 +34,16 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import bools, chunks, ints, never, pick, touched_keys
+from tablestream.operators.events import (
+    bools,
+    ends,
+    expanded_in_parts,
+    following,
+    ints,
+    never,
+    pick,
+    touched_keys,
+)
 from tablestream.operators.joins.foreign_key_subscribe import (
     KIND,
     TO_RIGHT,
@@ -176,18 +185,18 @@ class ManyToMany(Operator):
     def _changes(self, mine: _Messages, stands: _Versions, side: int) -> Iterator[pl.DataFrame]:
         """The pairs that messages of one side write or take away, in chunks."""
         low, high = stands.at(mine.values)
-        for message, row in chunks(low, high, FAN_OUT_ROWS):
+        for message, row in expanded_in_parts(low, high, FAN_OUT_ROWS):
             at, start, end = mine.step[message], stands.start[row], stands.end[row]
             is_there, was_there = (start <= at) & (at < end), (start < at) & (at <= end)
-            ends = np.where(end == at, stands.ending[row], -1)
-            gone = ~pick(stands.messages.live, ends, np.True_)
+            ending = np.where(end == at, stands.ending[row], -1)
+            gone = ~pick(stands.messages.live, ending, np.True_)
             if side == 0:
-                was_there &= ~self._moves_together(mine, message, stands.messages, np.where(gone, ends, -1))
+                was_there &= ~self._moves_together(mine, message, stands.messages, np.where(gone, ending, -1))
             else:  # what changes on both sides in one step is the left side's
                 is_there &= start < at
                 was_there &= ~gone
             some = np.flatnonzero(np.where(mine.live[message], is_there, was_there))
-            time = np.where(ends >= 0, pick(stands.messages.ts, ends, never()), stands.ts[row])
+            time = np.where(ending >= 0, pick(stands.messages.ts, ending, never()), stands.ts[row])
             yield self._pairs(mine, message[some], stands, row[some], time[some], side)
 
     def _moves_together(self, left: _Messages, message: Ints, right: _Messages, ending: Ints) -> Bools:
@@ -287,12 +296,8 @@ class _Versions:
         keys, value, step = keys[order], value[order], step[order]
         row = np.concatenate([place, mine + payload.len()])[order]
         ts = np.concatenate([ints(gather(found.column(TS), place)), messages.ts[mine]])[order]
-        same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(-1)) for name in columns[1:])
-        # The shift puts null after the last row: without the second check, a null key would seem to be followed.
-        again = bools(keys.select(same).to_series()) & (np.arange(len(order)) < len(order) - 1)
-        again[:-1] &= value[1:] == value[:-1]
         message = row - payload.len()
-        after = np.where(again, np.append(np.arange(1, len(order)), -1)[: len(order)], -1)
+        last = ends(value, *keys[columns[1:]])
         live = np.flatnonzero(pick(messages.live, message, np.True_))
         return cls(
             messages,
@@ -300,8 +305,8 @@ class _Versions:
             ts[live],
             value[live],
             step[live],
-            pick(step, after, np.int64(OPEN))[live],
-            pick(message, after, np.int64(-1))[live],
+            following(step, last, np.int64(OPEN))[live],
+            following(message, last, np.int64(-1))[live],
             pl.concat([payload, messages.rows["v"]], rechunk=False),
             row[live],
         )

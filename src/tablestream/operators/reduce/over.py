@@ -31,7 +31,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import bools, ends, ints, previous, same_rows, touched_keys
+from tablestream.operators.arrangement import Arrangement
+from tablestream.operators.events import bools, ends, following, ints, previous, same_rows, touched_keys
 from tablestream.operators.operator import (
     NUMBER,
     PARENT,
@@ -46,7 +47,7 @@ from tablestream.operators.reduce.frames import Frame, Frames, Use
 from tablestream.operators.reduce.ranking import sorted_by
 from tablestream.operators.reduce.regroup import IS, Regroup
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
-from tablestream.state.positions import Bools, Ints, differs, stable_order, starts
+from tablestream.state.positions import Bools, Ints, expanded, stable_order, starts
 from tablestream.state.trace import TraceSpec
 
 #: Whether a row that leaves a partition comes to another one.
@@ -152,9 +153,8 @@ class Over(CanBeThin):
         place[rows.height - len(turns.number) :] = turns.number
         frame = rows[keys].hstack([pl.Series("_of", of), pl.Series("_turn", place)])
         order = ints(frame.select(pl.arg_sort_by("_of", *keys, "_turn", maintain_order=True)).to_series())
-        begins = _starts(frame[["_of", *keys]][order])
-        arranged = np.cumsum(begins) - 1
-        end = np.where(ends(arranged), np.iinfo(np.int64).max, np.append(place[order][1:], 0)[: len(order)])
+        arranged = np.cumsum(starts(*frame[["_of", *keys]][order])) - 1
+        end = following(place[order], ends(arranged), np.int64(np.iinfo(np.int64).max))
         member = np.empty(len(order), dtype=np.int64)
         member[order] = arranged
         stays = bools(rows[LIVE])[order] & (place[order] < end)
@@ -173,7 +173,7 @@ class Over(CanBeThin):
         last = [True] * (1 + len(parts)) + [False] * len(self.keys)  # in an order nulls are told apart before
         sorting = pl.arg_sort_by(frame.columns, descending=downwards, nulls_last=last, maintain_order=True)
         order = ints(frame.select(sorting).to_series())
-        peers = np.cumsum(_starts(frame[["_of", *(one.name for one in by)]][order])) - 1
+        peers = np.cumsum(starts(*frame[["_of", *(one.name for one in by)]][order])) - 1
         return _Versions(rows[order], of[order], start[order], end[order], member[order], peers, turns.counts)
 
     def _changes(self, slab: _Slab, turns: _Turns) -> pl.DataFrame:
@@ -198,9 +198,9 @@ class Over(CanBeThin):
     def _repeats(self, versions: _Versions, version: Ints, turn: Ints, values: pl.DataFrame) -> Bools:
         """Whether each row is as it was a turn before."""
         order = np.lexsort((turn, versions.member[version]))
-        member, at = versions.member[version][order], turn[order]
-        follows = ~starts(member) & (previous(at, starts(member), np.int64(-2)) == at - 1)
-        before = np.where(follows, previous(order, starts(member), np.int64(-1)), -1)
+        begins, at = starts(versions.member[version][order]), turn[order]
+        follows = previous(at, begins, np.int64(-2)) == at - 1
+        before = np.where(follows, previous(order, begins, np.int64(-1)), -1)
         same = (before >= 0) & (version[order] == version[before]) & same_rows(values, order, before)
         found = np.empty(len(order), dtype=bool)
         found[order] = same
@@ -225,13 +225,11 @@ class _Turns:
     @classmethod
     def of_messages(cls, partition: Ints, step: Ints, seq: Ints, ts: Ints, *, together: bool) -> _Turns:
         """Find the turns of messages, which come in the order of their places."""
-        order = stable_order(partition)
-        begins = starts(partition[order]) if together else starts(partition[order], step[order])
-        first = np.flatnonzero(begins)
-        of = np.empty(len(order), dtype=np.int64)
-        of[order] = np.cumsum(begins) - 1
-        last = np.append(first[1:], len(order))[: len(first)] - 1
-        counts = np.bincount(partition[order][first])
+        arranged = Arrangement.of(partition)
+        order = arranged.row
+        first, last = arranged.turns(np.zeros_like(step) if together else step[order])
+        of = arranged.by_row(np.repeat(np.arange(len(first)), last - first + 1))
+        counts = np.bincount(arranged.key[first])
         before = np.cumsum(counts) - counts
         times = np.maximum.reduceat(ts[order], first) if len(first) else first
         return cls(of - before[partition] + 1, of, seq[order][last], times, before, counts)
@@ -288,8 +286,7 @@ class _Slab:
         versions = self.versions
         first = np.maximum(versions.start, self.low[versions.of])
         count = np.maximum(np.minimum(versions.end, self.high[versions.of] + 1) - first, 0)
-        version = np.repeat(np.arange(len(count)), count)
-        turn = np.arange(len(version)) - np.repeat(np.cumsum(count) - count, count) + first[version]
+        turn, version = expanded(first, first + count)
         order = stable_order(versions.of[version] * (int(turn.max(initial=0)) + 1) + turn)
         return version[order], turn[order]
 
@@ -297,12 +294,3 @@ class _Slab:
 def _deleted(arrived: pl.DataFrame) -> Bools:
     """Whether each message tells that a row is deleted."""
     return bools(~arrived[IS] & ~arrived[MOVES])
-
-
-def _starts(rows: pl.DataFrame) -> Bools:
-    """Whether each row differs from the row before it; nulls are equal. The first one always does."""
-    found = np.zeros(rows.height, dtype=bool)
-    found[:1] = True
-    for column in rows:
-        found[1:] |= differs(column)
-    return found
