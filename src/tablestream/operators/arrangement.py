@@ -30,8 +30,6 @@ from tablestream.state.changes import LIVE, ROW_TS, SEQ, STEP, TS, last_rows, nu
 from tablestream.state.positions import Bools, Ints, stable_order, starts
 from tablestream.state.trace import Trace
 
-_NONE = np.int64(-1)
-
 
 @dataclass(frozen=True)
 class Arrangement:
@@ -64,11 +62,11 @@ class Arrangement:
     @cached_property
     def before(self) -> Ints:
         """The row before each one, of its key; -1: there is none."""
-        return previous(self.row, self.begins, _NONE)
+        return previous(self.row, self.begins, -1)
 
     def latest(self, marked: Bools) -> Ints:
         """The last marked row up to each one, of its key; -1: there is none."""
-        return pick(self.row, latest(marked, self.begins), _NONE)
+        return pick(self.row, latest(marked, self.begins), -1)
 
     def turns(self, number: Ints) -> tuple[Ints, Ints]:
         """Where each turn begins and ends. `number`: that of each row's turn, among the rows of its key."""
@@ -115,7 +113,7 @@ class Deltas:
     @cached_property
     def was(self) -> Bools:
         """Whether the row existed before each turn."""
-        return pick(bools(self.rows[LIVE]), self.before, np.False_)
+        return pick(bools(self.rows[LIVE]), self.before, False)
 
 
 @dataclass(frozen=True)
@@ -139,7 +137,7 @@ class TableRows:
         arranged = Arrangement.of(self.key, seq)
         if minimal:
             live = bools(self.rows[LIVE])[arranged.row]
-            arranged = arranged.only(live | previous(live, arranged.begins, np.False_))
+            arranged = arranged.only(live | previous(live, arranged.begins, False))
         first, last = arranged.turns(turn.numbers(self.rows)[arranged.row])
         arrived = seq[arranged.row[first]] > 0
         first, last = first[arrived], last[arrived]

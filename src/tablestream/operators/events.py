@@ -19,9 +19,8 @@ from tablestream.state.positions import Bools, Ints, gather, stable_order, stack
 _T = TypeVar("_T", np.int64, np.bool_)
 
 
-def never() -> np.int64:
-    """Return the time before all times, smaller than every other."""
-    return np.int64(np.iinfo(np.int64).min)
+#: The time before all times, smaller than every other.
+NEVER = np.int64(np.iinfo(np.int64).min)
 
 
 def ints(column: pl.Series) -> Ints:
@@ -34,11 +33,16 @@ def bools(column: pl.Series) -> Bools:
     return column.to_numpy()
 
 
-def pick(values: npt.NDArray[_T], positions: Ints, default: _T) -> npt.NDArray[_T]:
+def pick(values: npt.NDArray[_T], positions: Ints, default: _T | int) -> npt.NDArray[_T]:
     """Take the values at some positions; `default` where the position is negative."""
     if not len(values):
         return np.full(len(positions), default, dtype=values.dtype)
     return np.where(positions >= 0, values.take(positions, mode="clip"), default)
+
+
+def existing(positions: Ints, live: Bools) -> Ints:
+    """Return the positions of rows that exist; -1 where the position is negative or the row is a tombstone."""
+    return np.where(pick(live, positions, False), positions, -1)
 
 
 def ranks(rows: pl.DataFrame, keys: Sequence[str]) -> list[int]:
@@ -98,12 +102,12 @@ def run_end(start: Bools) -> Ints:
     return np.asarray(last[np.cumsum(start) - 1])
 
 
-def previous(values: npt.NDArray[_T], start: Bools, default: _T | npt.NDArray[_T]) -> npt.NDArray[_T]:
+def previous(values: npt.NDArray[_T], start: Bools, default: _T | int | npt.NDArray[_T]) -> npt.NDArray[_T]:
     """Return the value one position before each; `default` where a run starts."""
     return np.where(start, default, np.append(values[:1], values)[: len(values)])
 
 
-def following(values: npt.NDArray[_T], end: Bools, default: _T) -> npt.NDArray[_T]:
+def following(values: npt.NDArray[_T], end: Bools, default: _T | int) -> npt.NDArray[_T]:
     """Return the value one position behind each; `default` where a run ends."""
     return np.where(end, default, np.append(values[1:], values[-1:]))
 

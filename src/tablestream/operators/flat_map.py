@@ -178,8 +178,8 @@ class _Arrays:
 
     def of_rows(self, rows: Ints, live: Bools) -> _Arrays:
         """The arrays of some rows; that of a row that does not exist is empty."""
-        length = np.where(live, pick(self.length, rows, np.int64(0)), 0)
-        return _Arrays(self.flat, pick(self.start, rows, np.int64(0)), length)
+        length = np.where(live, pick(self.length, rows, 0), 0)
+        return _Arrays(self.flat, pick(self.start, rows, 0), length)
 
     def at(self, array: Ints, position: Ints) -> Ints:
         """The places of elements in `flat`; -1: the array is shorter."""

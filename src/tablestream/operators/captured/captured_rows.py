@@ -17,7 +17,7 @@ from tablestream.operators.captured.capture import (
     is_known,
     snapshot_place,
 )
-from tablestream.operators.events import bools, ints, latest, pick, previous, run_start, same_rows
+from tablestream.operators.events import bools, existing, ints, latest, previous, run_start, same_rows
 from tablestream.operators.operator import Context
 from tablestream.operators.reasons import UNKNOWN_VALUE
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, last_by
@@ -79,8 +79,7 @@ class CapturedRows:
     @property
     def before(self) -> Ints:
         """The position of the row before each change; -1: there is none."""
-        last = Arrangement(self.kid, np.arange(len(self.kid))).before
-        return np.where(pick(self.live, last, np.False_), last, -1)
+        return existing(Arrangement(self.kid, np.arange(len(self.kid))).before, self.live)
 
     @property
     def moves(self) -> Bools:
@@ -132,7 +131,7 @@ class CapturedRows:
     @property
     def _begins(self) -> Bools:
         """Whether a row may begin at each place: the first of a key, or the one behind a delete."""
-        return starts(self.kid) | previous(~self.live, starts(self.kid), np.True_)
+        return starts(self.kid) | previous(~self.live, starts(self.kid), True)
 
     def _source(self, is_unknown: Bools) -> Ints:
         """The position from which each row has the value of a column; -1: none."""

@@ -58,12 +58,12 @@ import polars as pl
 
 from tablestream.operators.arrangement import table_rows
 from tablestream.operators.events import (
+    NEVER,
     bools,
     ends,
     expanded_in_parts,
     ints,
     latest,
-    never,
     pick,
     previous,
     run_start,
@@ -252,7 +252,7 @@ class ForeignKeyAnswer(HasFinal):
         chosen = np.flatnonzero(answered)
         has, found = has[chosen], found[chosen]
         live = pl.Series((kind[chosen] >= Ask.ANSWER_ALWAYS) & (has | self.keep_left), dtype=pl.Boolean)
-        right_ts = gather(rights[ROW_TS], found).fill_null(never())
+        right_ts = gather(rights[ROW_TS], found).fill_null(NEVER)
         return left[chosen].select(
             pl.col(SEQ).alias(PARENT),
             pl.lit(AFTER_FAN_OUT, pl.Int64).alias(NUMBER),
@@ -267,8 +267,8 @@ class ForeignKeyAnswer(HasFinal):
         """Whether the right row that a left message found did not exist before the step."""
         if not self.atomic:
             return np.zeros(left.height, dtype=bool)
-        step = pick(ints(rights[STEP]), merged.found, never())
-        return np.asarray((step == ints(left[STEP])) & ~pick(merged.right_was, merged.found, np.True_))
+        step = pick(ints(rights[STEP]), merged.found, NEVER)
+        return np.asarray((step == ints(left[STEP])) & ~pick(merged.right_was, merged.found, True))
 
     def _fan_out(
         self, left: pl.DataFrame, rights: pl.DataFrame, merged: MergedOrder, context: Context
@@ -420,16 +420,16 @@ class UnmatchedRows:
         )
         is_right = order < rights.height
         right = arranged.latest(is_right)
-        unmatched = pick(merged.right_live, right, np.False_) & (count == 0)
+        unmatched = pick(merged.right_live, right, False) & (count == 0)
         first, end = arranged.turns(step if self.atomic else np.arange(len(order)))
-        was = previous(unmatched, arranged.begins, np.False_)[first]
+        was = previous(unmatched, arranged.begins, False)[first]
         changed = is_right.copy()
         changed[is_right] = merged.right_changed[order[is_right]]
         change = latest(changed, arranged.begins)[end]
         by_right = change >= first
         emits = (seq[first] > 0) & ((unmatched[end] & (by_right | ~was)) | (was & ~unmatched[end]))
-        row_ts = pick(ints(rights[ROW_TS]), right[end], never())
-        left_ts = np.maximum.reduceat(np.where(is_right, never(), ts), first) if len(first) else first
+        row_ts = pick(ints(rights[ROW_TS]), right[end], NEVER)
+        left_ts = np.maximum.reduceat(np.where(is_right, NEVER, ts), first) if len(first) else first
         time = np.where(by_right, ts[change], np.maximum(left_ts, row_ts))
         value = np.where(unmatched[end], right[end], -1)
         changes: pl.DataFrame = keys[first[emits]]

@@ -179,7 +179,7 @@ class ForeignKeySubscribe(HasFinal):
             deltas=deltas,
             message=deltas.now - (rows.height - messages),
             has=points[deltas.now],
-            had=pick(points, deltas.before, np.False_),
+            had=pick(points, deltas.before, False),
             same=same_rows(foreign, deltas.now, deltas.before),
         )
 

@@ -43,11 +43,12 @@ import polars as pl
 
 from tablestream.operators.arrangement import Arrangement, TableRows, table_rows
 from tablestream.operators.events import (
+    NEVER,
     bools,
     ends,
+    existing,
     ints,
     latest,
-    never,
     pick,
     previous,
     repeats,
@@ -160,17 +161,16 @@ class KeyJoin(CanBeThin):
     def _stood(self, events: _Events, at: Ints) -> Bools:
         """Whether the result had a row for each event's key when the micro-batch began."""
         begin = events.last_stored[at]
-        last = (pick(events.last_of(j), begin, np.int64(-1)) for j in range(len(self.values)))
-        return _combined(self.tree, [pick(events.live, row, np.False_) for row in last])
+        last = (pick(events.last_of(j), begin, -1) for j in range(len(self.values)))
+        return _combined(self.tree, [pick(events.live, row, False) for row in last])
 
     def _repeated(self, events: _Events, tables: Sequence[TableRows]) -> Bools:
         """Which events change nothing that readers need."""
         repeated = np.zeros(len(events.key), dtype=bool)
         for j, columns in enumerate(self.needed or ()):
             at = np.flatnonzero((events.input == j) & (events.seq > 0) & events.live[events.row])
-            before = events.before_each(events.last_of(j))[at]
-            before = np.where(pick(events.live, before, np.False_), before - events.offsets[j], -1)
-            now = events.row[at] - events.offsets[j]
+            before = existing(events.before_each(events.last_of(j))[at], events.live)
+            now, before = events.row[at] - events.offsets[j], before - events.offsets[j]
             repeated[at] = repeats(tables[j].rows["v"], columns, now, before)
         if self.needed is not None and _has_own_times(self.tree):
             # Of a star's change, all rows that are looked up lend their times.
@@ -188,7 +188,7 @@ class KeyJoin(CanBeThin):
             last = events.last_of(j)
             after = last[self._seen(events, at, j)]
             before = events.before_each(last)[first]
-            now, was = (pick(events.live, row, np.False_) for row in (after, before))
+            now, was = (pick(events.live, row, False) for row in (after, before))
             touched = events.input[at] == j
             if self.atomic:
                 changed = latest((events.input == j) & ~repeated, events.begins)
@@ -198,8 +198,8 @@ class KeyJoin(CanBeThin):
                     emits=touched,
                     now=now,
                     was=np.where(touched, was, now),
-                    row_ts=np.where(now, events.row_ts[after], never()),
-                    event_ts=np.where(touched, events.ts[after if self.atomic else events.row[at]], never()),
+                    row_ts=np.where(now, events.row_ts[after], NEVER),
+                    event_ts=np.where(touched, events.ts[after if self.atomic else events.row[at]], NEVER),
                     row=np.where(now, after - events.offsets[j], -1),
                 )
             )
@@ -267,7 +267,7 @@ class _Events(Arrangement):
         keep = np.ones(len(self.key), dtype=bool)
         for number, is_minimal in enumerate(minimal):
             if is_minimal:
-                had = pick(self.live, self.before_each(self.last_of(number)), np.False_)
+                had = pick(self.live, self.before_each(self.last_of(number)), False)
                 keep &= (self.input != number) | self.live[self.row] | had
         if keep.all():
             return self
@@ -295,7 +295,7 @@ class _Events(Arrangement):
 
     def before_each(self, last: Ints) -> Ints:
         """What `last_of` gives for the event before each one of its key; -1 if there is none."""
-        return previous(last, self.begins, np.int64(-1))
+        return previous(last, self.begins, -1)
 
     def same_turn(self, number: int) -> Ints:
         """The position of the event of input `number` with the same key, step and turn; -1 if there is none.
@@ -331,7 +331,7 @@ class _Side:
     """One side of a join, as each emitting event finds it: columns of the same length.
 
     ``emits``: it changes; ``now``, ``was``: a row exists after and before; ``row_ts``, ``event_ts``: times of the
-    row and of the change (`never()` where there is none); ``row``: for an input, the position of its row or -1.
+    row and of the change (`NEVER` where there is none); ``row``: for an input, the position of its row or -1.
     """
 
     emits: Bools
@@ -354,12 +354,12 @@ def _evaluate(tree: Branch | int, leaves: Sequence[_Side]) -> _Side:
     right_was = np.where(right.emits, right.was, right.now)
     now = exists(tree.how, left.now, right.now)
     was = exists(tree.how, left_was, right_was)
-    other = never() if tree.own_times else np.select(cases, [never(), right.row_ts, left.row_ts], never())
+    other = NEVER if tree.own_times else np.select(cases, [NEVER, right.row_ts, left.row_ts], NEVER)
     return _Side(
         emits=np.select(cases, [now | was, *_emits_alone(tree.how, left, right)], default=False),
         now=now,
         was=was,
-        row_ts=np.where(now, np.maximum(left.row_ts, right.row_ts), never()),
+        row_ts=np.where(now, np.maximum(left.row_ts, right.row_ts), NEVER),
         event_ts=np.maximum(np.maximum(left.event_ts, right.event_ts), other),
         parts=(left, right),
     )

@@ -35,12 +35,12 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.events import (
+    NEVER,
     bools,
     ends,
     expanded_in_parts,
     following,
     ints,
-    never,
     pick,
     touched_keys,
 )
@@ -189,14 +189,14 @@ class ManyToMany(Operator):
             at, start, end = mine.step[message], stands.start[row], stands.end[row]
             is_there, was_there = (start <= at) & (at < end), (start < at) & (at <= end)
             ending = np.where(end == at, stands.ending[row], -1)
-            gone = ~pick(stands.messages.live, ending, np.True_)
+            gone = ~pick(stands.messages.live, ending, True)
             if side == 0:
                 was_there &= ~self._moves_together(mine, message, stands.messages, np.where(gone, ending, -1))
             else:  # what changes on both sides in one step is the left side's
                 is_there &= start < at
                 was_there &= ~gone
             some = np.flatnonzero(np.where(mine.live[message], is_there, was_there))
-            time = np.where(ending >= 0, pick(stands.messages.ts, ending, never()), stands.ts[row])
+            time = np.where(ending >= 0, pick(stands.messages.ts, ending, NEVER), stands.ts[row])
             yield self._pairs(mine, message[some], stands, row[some], time[some], side)
 
     def _moves_together(self, left: _Messages, message: Ints, right: _Messages, ending: Ints) -> Bools:
@@ -298,15 +298,15 @@ class _Versions:
         ts = np.concatenate([ints(gather(found.column(TS), place)), messages.ts[mine]])[order]
         message = row - payload.len()
         last = ends(value, *keys[columns[1:]])
-        live = np.flatnonzero(pick(messages.live, message, np.True_))
+        live = np.flatnonzero(pick(messages.live, message, True))
         return cls(
             messages,
             keys[live],
             ts[live],
             value[live],
             step[live],
-            following(step, last, np.int64(OPEN))[live],
-            following(message, last, np.int64(-1))[live],
+            following(step, last, OPEN)[live],
+            following(message, last, -1)[live],
             pl.concat([payload, messages.rows["v"]], rechunk=False),
             row[live],
         )

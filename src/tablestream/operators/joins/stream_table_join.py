@@ -100,7 +100,7 @@ class StreamTableJoin(Pointing):
         place = np.concatenate([ints(rows[SEQ]), self._place(rows, records)])
         arranged = Arrangement.of(np.concatenate([table.key, asked]), place)
         last = arranged.by_row(arranged.latest(arranged.row < rows.height))[rows.height :]
-        there = pick(bools(rows[LIVE]), last, np.False_) & bools(records[FOREIGN_HASH].is_not_null())
+        there = pick(bools(rows[LIVE]), last, False) & bools(records[FOREIGN_HASH].is_not_null())
         return np.where(there, last, -1)
 
     def _place(self, rows: pl.DataFrame, records: pl.DataFrame) -> Ints:

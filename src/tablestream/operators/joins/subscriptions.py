@@ -90,18 +90,18 @@ class Subscriptions:
         last = ends(*every[["_kid", *keys]])
         start, row = ints(every["_at"]), ints(every["_row"])
         began = row - stored_rows
-        message = following(began, last, np.int64(-1))
+        message = following(began, last, -1)
         step, kind, changed = ints(left[STEP]), ints(left[KIND]), bools(left[CHANGED])
-        keep = np.flatnonzero(pick(kind >= Ask.ANSWER_ALWAYS, began, np.True_))
+        keep = np.flatnonzero(pick(kind >= Ask.ANSWER_ALWAYS, began, True))
         return cls(
             keys=every.select(KEY_HASH, *keys)[keep],
             foreign=ints(every["_kid"])[keep],
             start=start[keep],
-            end=following(start, last, np.int64(OPEN))[keep],
+            end=following(start, last, OPEN)[keep],
             row=row[keep],
-            end_step=pick(step, message, np.int64(-1))[keep],
-            end_answers=pick(kind != Ask.ANSWER_IF_FOUND, message, np.False_)[keep],
-            end_changed=pick(changed, message, np.False_)[keep],
+            end_step=pick(step, message, -1)[keep],
+            end_answers=pick(kind != Ask.ANSWER_IF_FOUND, message, False)[keep],
+            end_changed=pick(changed, message, False)[keep],
         )
 
 

@@ -150,7 +150,7 @@ def count_values(events: GroupEvents, column: str, trace: Trace) -> Moved:
     known = trace.lookup(rows.unique())
     ids, known_ids = number_keys(VALUE_HASH, list(trace.spec.key), [rows, known])
     arranged = Arrangement.of(ids)
-    counts = pick(ints(known[COUNT]), places(known_ids, ids), np.int64(0))
+    counts = pick(ints(known[COUNT]), places(known_ids, ids), 0)
     after = counts + arranged.by_row(running(move[arranged.row], arranged.begins))
     found = Moved(rows, values, at, after - move, after, arranged)
     last = found.last

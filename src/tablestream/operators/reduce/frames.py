@@ -165,7 +165,7 @@ class Use:
         if self.function in {"count", "sum", "avg"}:
             return self._total(frames, column)
         at = self._told(frames, column)
-        found = gather(frames.values.struct.field(self.column), pick(frames.row, at, np.int64(-1)))
+        found = gather(frames.values.struct.field(self.column), pick(frames.row, at, -1))
         return (
             found if self.default is None else found.zip_with(pl.Series(at >= 0), frames.column(self.default))
         )
@@ -192,7 +192,7 @@ class Use:
             at = np.searchsorted(known, end) - 1
         else:
             at = np.searchsorted(known, begin) + self.offset - 1
-        found = pick(known, np.where(at < len(known), at, -1), np.int64(-1))
+        found = pick(known, np.where(at < len(known), at, -1), -1)
         return np.where((found >= begin) & (found < end), found, -1)
 
     def _total(self, frames: Frames, column: pl.Series) -> pl.Series:

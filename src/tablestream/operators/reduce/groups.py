@@ -23,7 +23,7 @@ import polars as pl
 from tablestream.base.data_text import cut_text
 from tablestream.operators.arrangement import Arrangement
 from tablestream.operators.cells import as_json, cells
-from tablestream.operators.events import bools, ends, ints, never, places, previous, touched_keys
+from tablestream.operators.events import NEVER, bools, ends, ints, places, previous, touched_keys
 from tablestream.operators.operator import PARENT, keyed_rows
 from tablestream.operators.reduce.regroup import IS, OLD, WAS
 from tablestream.state.changes import (
@@ -209,7 +209,7 @@ class GroupEvents:
         time = np.maximum.reduceat(ints(self.messages[TS]), self.turn_start)
         group = self.group[self.turn_start]
         first = starts(group)
-        known = np.where(before, self.remembered(TS)[group], never())
+        known = np.where(before, self.remembered(TS)[group], NEVER)
         time = np.where(first, np.maximum(time, known), time)
         distinct, rank = np.unique(time, return_inverse=True)
         life = np.cumsum(first | ~before)

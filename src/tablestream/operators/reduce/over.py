@@ -154,7 +154,7 @@ class Over(CanBeThin):
         frame = rows[keys].hstack([pl.Series("_of", of), pl.Series("_turn", place)])
         order = ints(frame.select(pl.arg_sort_by("_of", *keys, "_turn", maintain_order=True)).to_series())
         arranged = np.cumsum(starts(*frame[["_of", *keys]][order])) - 1
-        end = following(place[order], ends(arranged), np.int64(np.iinfo(np.int64).max))
+        end = following(place[order], ends(arranged), np.iinfo(np.int64).max)
         member = np.empty(len(order), dtype=np.int64)
         member[order] = arranged
         stays = bools(rows[LIVE])[order] & (place[order] < end)
@@ -199,8 +199,8 @@ class Over(CanBeThin):
         """Whether each row is as it was a turn before."""
         order = np.lexsort((turn, versions.member[version]))
         begins, at = starts(versions.member[version][order]), turn[order]
-        follows = previous(at, begins, np.int64(-2)) == at - 1
-        before = np.where(follows, previous(order, begins, np.int64(-1)), -1)
+        follows = previous(at, begins, -2) == at - 1
+        before = np.where(follows, previous(order, begins, -1), -1)
         same = (before >= 0) & (version[order] == version[before]) & same_rows(values, order, before)
         found = np.empty(len(order), dtype=bool)
         found[order] = same

@@ -86,7 +86,7 @@ def _before(
     group = np.concatenate([groups[0][touched], groups[1]])
     rows = ids * (int(group.max(initial=-1)) + 1) + group
     arranged = Arrangement.of(rows)
-    before = pick(np.concatenate([touched, brought]), arranged.before, np.int64(-1))
+    before = pick(np.concatenate([touched, brought]), arranged.before, -1)
     return arranged.by_row(before)[len(touched) :]
 
 
