@@ -218,6 +218,16 @@ class Versions:
             expires=TO,
         )
 
+    @property
+    def changes(self) -> pl.Schema:
+        """The columns of the table's changes."""
+        head = {self.key_hash: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
+        return pl.Schema({**head, LATEST: pl.Boolean(), "v": self.value})
+
+    def bound(self, observed: int | None) -> int | None:
+        """How far back the history reaches; None before the first version."""
+        return None if observed is None else observed - self.history_us
+
     def bounds(self, times: pl.Series, observed: int | None) -> tuple[pl.Series, int | None]:
         """Observe times in their order; return how far back the history reaches at each, and the largest one."""
         highest = times.cum_max()
@@ -347,9 +357,10 @@ class OpenVersions:
 
     def is_known(self, position: int, time: int, observed: int | None, *, latest: bool) -> bool:
         """Whether it is known what follows a put. If nothing follows a late one, a tombstone may be forgotten."""
-        if latest or self.versions.forgetful or observed is None:
+        bound = self.versions.bound(observed)
+        if latest or self.versions.forgetful or bound is None:
             return True
-        return time >= observed - self.versions.history_us or self.written(position).is_followed(time)
+        return time >= bound or self.written(position).is_followed(time)
 
     def written(self, position: int) -> History:
         """The versions of a put's key, which are stored again at the end."""
@@ -372,9 +383,7 @@ class OpenVersions:
     def as_of(self, position: int, time: int, observed: int | None) -> int:
         """The place of the version that is valid for a lookup; -1: none."""
         history = self.histories.get(self.numbers[1][position])
-        if history is None:
-            return -1
-        return history.as_of(time, None if observed is None else observed - self.versions.history_us)
+        return -1 if history is None else history.as_of(time, self.versions.bound(observed))
 
     def remember(self, trace: Trace, observed: int | None) -> None:
         """Write the versions that changed, and remove expired ones."""
@@ -385,8 +394,7 @@ class OpenVersions:
         rows = keys.hstack(found).with_columns(
             pl.col("row").ge(0).alias(EXISTS), gather(self.payload, ints(found["row"])).alias("v")
         )
-        bound = None if observed is None else observed - self.versions.history_us
-        trace.insert(rows, expired_before=bound)
+        trace.insert(rows, expired_before=self.versions.bound(observed))
 
     def _changed(self) -> Iterator[tuple[int, int, int | None, int, int | None, bool, bool]]:
         """The columns `_CHANGED` of every version that changed."""

@@ -166,7 +166,7 @@ class Trace:
         part.
         """
         asked, distinct = self._asked(keys)
-        return self._found(lambda columns: self._search(asked, columns, distinct=distinct))
+        return self._found(self._search(asked, self._light.names(), distinct=distinct))
 
     def find_between(self, low: Ints, high: Ints) -> Found:
         """Find the live rows whose hash lies in one of several ranges, without their payload.
@@ -175,7 +175,7 @@ class Trace:
         as for `between`.
         """
         low, high = _disjoint(low, high)
-        return self._found(lambda columns: self._search_between(low, high, columns))
+        return self._found(self._search_between(low, high, self._light.names()))
 
     def _search_between(
         self, low: Ints, high: Ints, columns: Sequence[str]
@@ -193,25 +193,23 @@ class Trace:
                 if len(places):
                     yield run, index, stored[list(columns)][pl.Series(places)], places
 
-    def _found(
-        self, search: Callable[[list[str]], Iterable[tuple[RunInfo, int, pl.DataFrame, Ints]]]
-    ) -> Found:
-        """Collect the live rows that a search finds."""
-        columns = [
-            name for name in (self.spec.hash, self.spec.unique_hash, *self.spec.identity, LIVE) if name
-        ]
+    @property
+    def _light(self) -> pl.Schema:
+        """The columns that tell rows apart, and whether they are live."""
+        names = (self.spec.hash, self.spec.unique_hash, *self.spec.identity, LIVE)
+        return pl.Schema({name: self.spec.schema[name] for name in names if name})
+
+    def _found(self, parts: Iterable[tuple[RunInfo, int, pl.DataFrame, Ints]]) -> Found:
+        """Collect the live rows that a search finds, with the columns of `_light`."""
         places: list[pl.DataFrame] = []
         chunks: list[pl.DataFrame] = []
         start: dict[tuple[int, int], int] = {}
-        for run, index, rows, places_in_chunk in search(columns):
+        for run, index, rows, places_in_chunk in parts:
             if (run.number, index) not in start:
                 start[run.number, index] = sum(chunk.height for chunk in chunks)
                 chunks.append(self._storage.read(run, index))
             places.append(rows.hstack([pl.Series(_ROW, places_in_chunk + start[run.number, index])]))
-        light = replace(
-            self.spec,
-            schema=pl.Schema({**{name: self.spec.schema[name] for name in columns}, _ROW: pl.Int64()}),
-        )
+        light = replace(self.spec, schema=pl.Schema({**self._light, _ROW: pl.Int64()}))
         several = len(places) > 1
         rows = newest_rows(_popped(places), light) if several else pl.concat(places or [light.nothing])
         found = without_tombstones(rows)[[name for name in light.schema if name != LIVE]]

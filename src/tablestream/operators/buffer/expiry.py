@@ -124,7 +124,7 @@ class Expiry(OfTable):
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         (arrived,) = inputs
-        now = pl.lit(0 if context.clock is None else context.clock.now_us, pl.Int64)
+        now = pl.lit(context.now_us, pl.Int64)
         dated = pl.when(LIVE).then(_BY if self.by_column else TS).fill_null(END)
         new = arrived.with_columns(dated.alias(_DATED), now.alias(ARRIVED))
         rows = context.trace(_ROWS)

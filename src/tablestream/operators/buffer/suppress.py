@@ -116,7 +116,7 @@ class Suppress(OfTable):
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         arrived = self._changes(inputs[0], context) if self.minimal else inputs[0]
-        now = pl.lit(0 if context.clock is None else context.clock.now_us, pl.Int64)
+        now = pl.lit(context.now_us, pl.Int64)
         new = arrived.rename({LIVE: EXISTS}).with_columns(pl.col(TS).alias(SINCE), now.alias(ARRIVED))
         held = self._held(new, context).drop(LIVE)
         new = new.select(SEQ, STEP, *held.columns)

@@ -74,7 +74,7 @@ class ReleaseRule:
 def numbered(new: pl.DataFrame, columns: Sequence[str], context: Context) -> pl.DataFrame:
     """Number arriving rows: ``_seq``, ``_step``, and some columns, with arrival number and wall-clock time added."""
     numbers = context.number(new.height, ARRIVALS).alias(ARRIVAL)
-    now = pl.lit(0 if context.clock is None else context.clock.now_us, pl.Int64).alias(ARRIVED)
+    now = pl.lit(context.now_us, pl.Int64).alias(ARRIVED)
     return new.with_columns(numbers, now).select(SEQ, STEP, *columns)
 
 

@@ -150,10 +150,9 @@ class TransactionGate(Operator):
         found = ends.select(pl.col("v").struct.unnest(), TS).unique("c0", keep="first", maintain_order=True)
         names = found.select(pl.col("c0").alias(TRANSACTION)).with_columns(_hashed())
         known = set(context.trace(_ENDED).lookup(names)[TRANSACTION])
-        now = 0 if context.clock is None else context.clock.now_us
         numbers = context.number(found.height, _ENDS)
         new = [
-            (0, number, name, time, self._expected(tables or [], counts or []), now, True)
+            (0, number, name, time, self._expected(tables or [], counts or []), context.now_us, True)
             for number, (name, tables, counts, time) in zip(numbers, found.iter_rows(), strict=True)
             if name not in known
         ]

@@ -61,9 +61,9 @@ import polars as pl
 
 from tablestream.operators.buffer.time_index import BEGIN, END
 from tablestream.operators.calendar import FIRST_US
-from tablestream.operators.events import bools, expanded_in_parts, ints, touched_keys
+from tablestream.operators.events import bools, expanded_in_parts, ints
 from tablestream.operators.joins.foreign_key_answer import AFTER_FAN_OUT
-from tablestream.operators.joins.foreign_key_subscribe import CHANGED, KIND, NEW, Ask
+from tablestream.operators.joins.foreign_key_subscribe import KIND, NEW, Ask, ask_schema
 from tablestream.operators.joins.merged_order import OPEN, MergedOrder
 from tablestream.operators.joins.subscriptions import Subscriptions
 from tablestream.operators.operator import (
@@ -74,6 +74,7 @@ from tablestream.operators.operator import (
     Emission,
     Operator,
     keyed_rows,
+    numbered_on,
 )
 from tablestream.operators.reasons import BEFORE_HISTORY, EXPIRED
 from tablestream.operators.versions import BOUND, POSITION, History, OpenVersions, Versions
@@ -81,7 +82,6 @@ from tablestream.state.changes import (
     AS_OF,
     FOREIGN_HASH,
     KEY_HASH,
-    LATEST,
     LIVE,
     SEQ,
     STEP,
@@ -134,12 +134,8 @@ class AsOfAnswer(Operator):
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        foreign = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys}
-        key = {AS_OF: pl.Int64(), KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64()}
-        marks = {KIND: pl.Int8(), NEW: pl.Boolean(), CHANGED: pl.Boolean()}
-        left = {**foreign, **key, **marks, "v": self.left_value}
-        right = {**foreign, TS: pl.Int64(), LIVE: pl.Boolean(), LATEST: pl.Boolean(), "v": self.right_value}
-        return pl.Schema(left), pl.Schema(right)
+        pointing = {**self.foreign_keys, AS_OF: pl.Int64()}
+        return ask_schema(pointing, self.keys, self.left_value), self.versions.changes
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:
@@ -176,15 +172,14 @@ class AsOfAnswer(Operator):
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Write the right changes, answer the left messages, and then the left rows that the right changes reach."""
         left, right = inputs
-        observed = context.observed
+        bound = self.versions.bound(context.observed)
         in_time = self.versions.in_time((left.clear(), right), context)
         puts = right[in_time[POSITION]].with_columns(in_time[BOUND])
         work = _Work(self, left, puts, context)
-        work.look_up(BEGIN if observed is None else observed - self.history_us)
+        work.look_up(BEGIN if bound is None else bound)
         yield Emission(0, work.answers())
         work.remember()
-        for rows in work.fan_out():
-            yield Emission(0, rows)
+        yield from numbered_on(work.fan_out(), first=1)
 
 
 class _Work:
@@ -227,8 +222,9 @@ class _Work:
             name: np.array([getattr(span, name) for span in self._spans], dtype=np.int64)
             for name in Span._fields
         }
-        self._read(np.array(unknown, dtype=np.int64))
-        self._keep_what_they_had(np.array(unknown, dtype=np.int64))
+        lost = np.array(unknown, dtype=np.int64)
+        self._read(lost)
+        self._keep_what_they_had(lost)
 
     def _read(self, unknown: Ints) -> None:
         """Read the subscriptions in the spans, and those about which messages find nothing known."""
@@ -238,15 +234,14 @@ class _Work:
         low = key_times(np.concatenate(hashes), np.concatenate([self._column["low"], times]))
         high = key_times(np.concatenate(hashes), np.concatenate([self._column["high"] - 1, times]))
         self._stored: Found = self._trace.find_between(low, high)
-        keys = touched_keys([self._puts[self._join.foreign][puts], self._left[self._join.foreign][left]])
+        ids = np.concatenate([self._merged.right_id[self._column["put"]], self._merged.left_id[unknown]])
+        every = pl.concat([self._puts[self._join.foreign][puts], self._left[self._join.foreign][left]])
+        kid, first = np.unique(ids, return_index=True)
+        self._keys = every[pl.Series(first)].hstack([pl.Series("_kid", kid)])
         rows = self._stored.rows
         rows = rows.with_columns(gather(self._stored.column(FOREIGN_HASH), ints(rows["_row"])))
         # Others have the same `KEY_TIME`, but another key.
-        self._rows = rows.join(keys, on=self._join.foreign, how="semi", nulls_equal=True)
-        ids = np.concatenate([self._merged.right_id[self._column["put"]], self._merged.left_id[unknown]])
-        every = pl.concat([self._puts[self._join.foreign][puts], self._left[self._join.foreign][left]])
-        first = pl.Series(np.unique(ids, return_index=True)[1], dtype=pl.Int64)
-        self._keys = every[first].hstack([pl.Series("_kid", ids[ints(first)], dtype=pl.Int64)])
+        self._rows = rows.join(self._keys, on=self._join.foreign, how="semi", nulls_equal=True)
 
     @property
     def _right(self) -> pl.Series:
@@ -341,16 +336,13 @@ class _Work:
         parts = Subscriptions.parts(
             self._left, self._rows, self._keys, stored, keys, list(self._join.foreign_keys), self._merged
         )
-        number = 1
         for part in parts:
             last = np.full(len(part.row), -1, dtype=np.int64)
             for span, position in expanded_in_parts(*self._bounds(part), FAN_OUT_ROWS):
                 reached = self._reached(part, span, position)
                 span, position = span[reached], position[reached]  # noqa: PLW2901 - only these
                 last[position] = span  # spans rise
-                rows = self._rows_of(part, span, position, values, times)
-                yield rows.with_columns(pl.int_range(number, number + pl.len(), dtype=pl.Int64).alias(NUMBER))
-                number += rows.height
+                yield self._rows_of(part, span, position, values, times)
             changed = np.flatnonzero((last >= 0) & (part.end == OPEN))
             for begin in range(0, len(changed), FAN_OUT_ROWS):
                 self._rewrite(part, changed[begin : begin + FAN_OUT_ROWS], last, values, times)

@@ -70,7 +70,7 @@ from tablestream.operators.events import (
     running,
     touched_keys,
 )
-from tablestream.operators.joins.foreign_key_subscribe import CHANGED, KIND, NEW, Ask, answer_schema
+from tablestream.operators.joins.foreign_key_subscribe import KIND, NEW, Ask, answer_schema, ask_schema
 from tablestream.operators.joins.merged_order import OPEN, MergedOrder
 from tablestream.operators.joins.subscriptions import Subscriptions
 from tablestream.operators.operator import (
@@ -82,6 +82,7 @@ from tablestream.operators.operator import (
     HasFinal,
     pointing_trace,
     rows_trace,
+    timed_changes,
 )
 from tablestream.operators.reasons import STALE
 from tablestream.state.changes import (
@@ -145,12 +146,8 @@ class ForeignKeyAnswer(HasFinal):
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        foreign = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys}
-        key = {KEY_HASH: pl.Int64(), **self.keys}
-        marks = {KIND: pl.Int8(), NEW: pl.Boolean(), CHANGED: pl.Boolean()}
-        left = {**foreign, **key, TS: pl.Int64(), **marks, "v": self.left_value}
-        right = {**foreign, TS: pl.Int64(), ROW_TS: pl.Int64(), LIVE: pl.Boolean(), "v": self.right_value}
-        return pl.Schema(left), pl.Schema(right)
+        left = ask_schema(self.foreign_keys, self.keys, self.left_value)
+        return left, timed_changes(self.foreign_keys, self.right_value, FOREIGN_HASH)
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:

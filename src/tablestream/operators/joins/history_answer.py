@@ -34,7 +34,7 @@ from tablestream.operators.joins.result_history import END, piece_schema
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Pointing
 from tablestream.operators.reasons import EXPIRED
 from tablestream.operators.versions import BOUND, INPUT, POSITION, OpenVersions, Versions, columns_of
-from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, TS, last_by
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, last_by
 from tablestream.state.positions import gather
 from tablestream.state.trace import TraceSpec
 
@@ -66,8 +66,7 @@ class HistoryAnswer(Pointing):
     def inputs(self) -> tuple[pl.Schema, ...]:
         values = (self.value, self.right_value)
         subscribe = HistorySubscribe(self.keys, self.foreign_keys, *values, self.history_us)
-        right = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys, TS: pl.Int64(), LIVE: pl.Boolean()}
-        return subscribe.outputs[0], pl.Schema({**right, LATEST: pl.Boolean(), "v": self.right_value})
+        return subscribe.outputs[0], self._versions.changes
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:
@@ -113,7 +112,7 @@ class HistoryAnswer(Pointing):
         number = np.array(versions.numbers[1][stored.height :], dtype=np.int64)
         lasts = (pl.col(END) > pl.col(TS)).fill_null(value=True)
         last = last_by(arrived, number, [*self.keys, TS]).with_columns(lasts.alias(LIVE))
-        bound = None if context.observed is None else context.observed - self.history_us
+        bound = self._versions.bound(context.observed)
         context.trace(self._subscriptions.name).insert(last, expired_before=bound)
 
     def _rows(

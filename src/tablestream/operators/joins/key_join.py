@@ -55,7 +55,15 @@ from tablestream.operators.events import (
     run_end,
     run_start,
 )
-from tablestream.operators.operator import PARENT, CanBeThin, Context, Emission, keyed_rows, rows_trace
+from tablestream.operators.operator import (
+    PARENT,
+    CanBeThin,
+    Context,
+    Emission,
+    keyed_rows,
+    rows_trace,
+    timed_changes,
+)
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, STEP, TS
 from tablestream.state.positions import Bools, Ints, gather, starts
 from tablestream.state.trace import TraceSpec
@@ -110,8 +118,7 @@ class KeyJoin(CanBeThin):
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), ROW_TS: pl.Int64(), LIVE: pl.Boolean()}
-        return tuple(pl.Schema({**head, "v": value}) for value in self.values)
+        return tuple(timed_changes(self.keys, value) for value in self.values)
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:

@@ -59,6 +59,7 @@ from tablestream.operators.operator import (
     Emission,
     Operator,
     keyed_rows,
+    numbered_on,
     pointing_trace,
 )
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
@@ -170,13 +171,13 @@ class ManyToMany(Operator):
         sides = [
             _Messages.of(frame, of, keys) for frame, of, keys in zip(inputs, ids, self.keys, strict=False)
         ]
-        number = 0
-        for side, (mine, theirs) in enumerate((sides, sides[::-1])):
-            stands = _Versions.of(theirs, found[1 - side], ids[3 - side], mine.values)
-            for rows in self._changes(mine, stands, side):
-                numbers = pl.int_range(number, number + rows.height, dtype=pl.Int64, eager=True)
-                yield Emission(0, rows.with_columns(numbers.alias(NUMBER)))
-                number += rows.height
+        yield from numbered_on(
+            rows
+            for side, (mine, theirs) in enumerate((sides, sides[::-1]))
+            for rows in self._changes(
+                mine, _Versions.of(theirs, found[1 - side], ids[3 - side], mine.values), side
+            )
+        )
         for trace, one in zip(traces, sides, strict=True):
             last = last_by(one.rows, one.values, one.keys)
             live = (last[KIND] >= Ask.ANSWER_ALWAYS).alias(LIVE)

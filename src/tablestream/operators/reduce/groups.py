@@ -116,6 +116,12 @@ class GroupEvents:
         """The position of each turn's last message."""
         return self._turns[1]
 
+    def mask(self, some: Ints | Sequence[int]) -> Bools:
+        """Whether each message is one of some, which are given by their positions."""
+        found = np.zeros(len(self), dtype=bool)
+        found[some] = True
+        return found
+
     @cached_property
     def removes(self) -> Bools:
         """Whether a message removes a row."""
@@ -162,9 +168,7 @@ class GroupEvents:
     @cached_property
     def deletes(self) -> Bools:
         """Whether a message is the last of a turn that leaves no rows, and so deletes its group."""
-        deletes = np.zeros(len(self), dtype=bool)
-        deletes[self.turn_end] = (self.rows[self.turn_end] <= 0) & (not self.keep_empty)
-        return deletes
+        return self.mask(self.turn_end[(self.rows[self.turn_end] <= 0) & (not self.keep_empty)])
 
     def before(self, after: Bools) -> Bools:
         """Whether groups exist before each turn, from whether they exist after it."""

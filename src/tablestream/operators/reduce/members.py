@@ -146,8 +146,7 @@ class Members:
     ) -> tuple[list[pl.Series], dict[str, pl.Series]]:
         """Return the aggregates at some messages, one series per function, and what to remember of each group."""
         work = GroupWork(self._rows, events, trace)
-        shows = np.zeros(len(events), dtype=bool)
-        shows[shown] = True
+        shows = events.mask(shown)
         passes = work.ranked(lambda ranking: ranking.first(events, shows))
         results = [_shown(one, passes, events, shows) for one in self.functions]
         return results, work.remember()

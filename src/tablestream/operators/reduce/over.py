@@ -40,6 +40,7 @@ from tablestream.operators.operator import (
     Context,
     Emission,
     keyed_rows,
+    numbered_on,
     pointing_trace,
 )
 from tablestream.operators.reduce.frame_aggregates import OfFrame
@@ -126,12 +127,8 @@ class Over(CanBeThin):
         yield Emission(0, self._tombstones(arrived, turns))
         rows = pl.concat([stored[[*spec.schema]], arrived[[*spec.schema]]])
         versions = self._versions(rows, np.concatenate([stored_of, of]), turns)
-        number = arrived.height
-        for slab in versions.slabs():
-            changes = self._changes(slab, turns)
-            numbers = pl.int_range(number, number + changes.height, dtype=pl.Int64, eager=True)
-            yield Emission(0, changes.with_columns(numbers.alias(NUMBER)))
-            number += changes.height
+        changes = (self._changes(slab, turns) for slab in versions.slabs())
+        yield from numbered_on(changes, first=arrived.height)
         trace.insert(last_by(arrived, of, [*self.keys])[[*spec.schema]])
 
     def _tombstones(self, arrived: pl.DataFrame, turns: _Turns) -> pl.DataFrame:
