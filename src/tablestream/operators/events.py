@@ -6,7 +6,7 @@ input, position of its row). All rules are applied to such arrays; the payload i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -130,10 +130,15 @@ def by_key(kid: Ints, place: Ints) -> Ints:
     return stable_order(kid * (int(place.max(initial=0)) + 1) + place)
 
 
+def are_equal(columns: Iterable[tuple[pl.Series, pl.Series]]) -> Bools:
+    """Compare rows one by one, from pairs of columns; nulls are equal."""
+    pairs = (one.eq_missing(other) for one, other in columns)
+    return bools(pl.select(pl.all_horizontal(pairs)).to_series())
+
+
 def same_rows(rows: pl.DataFrame, one: Ints, other: Ints) -> Bools:
     """Compare rows at two lists of positions; nulls are equal, and so are two positions -1."""
-    pairs = (gather(column, one).eq_missing(gather(column, other)) for column in rows)
-    return bools(pl.select(pl.all_horizontal(pairs)).to_series())
+    return are_equal((gather(column, one), gather(column, other)) for column in rows)
 
 
 def repeats(values: pl.Series, columns: Sequence[str], now: Ints, before: Ints) -> Bools:

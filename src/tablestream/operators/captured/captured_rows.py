@@ -28,7 +28,7 @@ from tablestream.state.trace import Trace
 UNKNOWN, AT, NAMED = "_unknown", "_at", "_named"
 
 
-def filled(column: str) -> str:
+def filled_reason(column: str) -> str:
     """Name the counter of the values of a column that were taken from the row before."""
     return f"filled {column}"
 
@@ -161,7 +161,7 @@ class CapturedRows:
             value = value.with_columns(column.alias(name))
             still[number] = is_unknown & (source[number] < 0) & self.live
             count = int((takes & (ints(self.frame[SEQ]) > 0)).sum())
-            context.dropped[filled(columns[number])] += count
+            context.dropped[filled_reason(columns[number])] += count
         unknown_now = _numbers(still)
         frame = self.frame.with_columns(
             pl.when(LIVE).then(value.to_struct("v")).alias("v"),

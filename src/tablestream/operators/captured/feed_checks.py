@@ -103,7 +103,7 @@ def _refuse(wrong: pl.DataFrame, keys: Sequence[str]) -> None:
     if wrong.is_empty():
         return
     first = wrong.sort(SEQ).head(1)
-    key = ", ".join(data_text(cells(first[name])[0]) for name in keys)
+    key = ", ".join(data_text(_cell(first[name], 0)) for name in keys)
     raise CaptureError(
         f"The feed has several rows with the key {key} in version {_version(first[AT][0])}: key= does not identify a"
         " row.",

@@ -29,7 +29,7 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.buffer.waiting import ARRIVAL, ARRIVALS, EXISTS, WAITING, changed, released
-from tablestream.operators.captured.captured_rows import UNKNOWN, filled
+from tablestream.operators.captured.captured_rows import UNKNOWN, filled_reason
 from tablestream.operators.captured.captured_table import (
     LEFT,
     MOVE,
@@ -80,7 +80,7 @@ class MovedRows(OfTable):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return (UNKNOWN_VALUE, *map(filled, self.columns))
+        return (UNKNOWN_VALUE, *map(filled_reason, self.columns))
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Pass on the rows that were never moved; fill the others."""
@@ -217,7 +217,7 @@ class _Moves:
         for number, part in enumerate(parts):
             if part < 0 and known is not None and known[number] >= 0:
                 parts[number] = known[number]
-                self._context.dropped[filled(self._operator.columns[number])] += 1
+                self._context.dropped[filled_reason(self._operator.columns[number])] += 1
 
     def _rejected(self, at: int, seq: int) -> pl.DataFrame:
         zeros = pl.lit(seq, pl.Int64).alias(SEQ), pl.lit(0, pl.Int64).alias(STEP)

@@ -59,7 +59,7 @@ import polars as pl
 from tablestream.operators.arrangement import table_rows
 from tablestream.operators.events import (
     NEVER,
-    bools,
+    are_equal,
     ends,
     expanded_in_parts,
     ints,
@@ -330,8 +330,7 @@ class ForeignKeyAnswer(HasFinal):
     def _points_at_itself(self, left: pl.DataFrame, right: pl.DataFrame) -> Bools:
         """Whether the left key equals the right key, row by row."""
         pairs = zip(self.keys, self.foreign_keys, strict=True)
-        equal = (left[key].eq_missing(right[foreign]) for key, foreign in pairs)
-        return bools(pl.select(pl.all_horizontal(*equal)).to_series())
+        return are_equal((left[key], right[foreign]) for key, foreign in pairs)
 
     def _fan_rows(
         self,

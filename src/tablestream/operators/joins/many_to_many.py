@@ -36,6 +36,7 @@ import polars as pl
 
 from tablestream.operators.events import (
     NEVER,
+    are_equal,
     bools,
     ends,
     expanded_in_parts,
@@ -203,12 +204,13 @@ class ManyToMany(Operator):
     def _moves_together(self, left: _Messages, message: Ints, right: _Messages, ending: Ints) -> Bools:
         """Whether both rows of each pair move to the same value: by `message`, and by `ending` (-1: by none)."""
         same = np.zeros(len(message), dtype=bool)
-        both = np.flatnonzero(ending >= 0) if self.moves_pairs else np.flatnonzero(same)
+        if not self.moves_pairs:
+            return same
+        both = np.flatnonzero(ending >= 0)
         if len(both):
             columns = [_target(name) for name in (FOREIGN_HASH, *self.join_keys)]
             one, other = left.rows[columns][message[both]], right.rows[columns][ending[both]]
-            equal = pl.all_horizontal(one[name].eq_missing(other[name]) for name in columns)
-            same[both] = bools(pl.select(equal & one[columns[0]].is_not_null()).to_series())
+            same[both] = are_equal(zip(one, other, strict=True)) & bools(one[columns[0]].is_not_null())
         return same
 
     def _pairs(
