@@ -162,8 +162,7 @@ def table_rows(
     with these columns. Returns: the rows of each table, and the number of each key that is asked for.
     """
     spec = tables[0][0].spec
-    columns = [spec.hash, *spec.key]
-    touched = touched_keys([frame[columns] for frame in (*(arrived for _, arrived in tables), *asking)])
+    touched = touched_keys(tables[0][0], *(arrived for _, arrived in tables), *asking)
     rows = [with_state(trace.lookup(touched), arrived) for trace, arrived in tables]
     keys = number_keys(spec.hash, spec.key, [*rows, *asking])
     found = [TableRows(*one) for one in zip(rows, keys[: len(rows)], strict=True)]

@@ -15,6 +15,7 @@ import polars as pl
 
 from tablestream.state.changes import in_hash_order
 from tablestream.state.positions import Bools, Ints, gather, stable_order, stacked, starts
+from tablestream.state.trace import Trace
 
 _T = TypeVar("_T", np.int64, np.bool_)
 
@@ -50,15 +51,20 @@ def ranks(rows: pl.DataFrame, keys: Sequence[str]) -> list[int]:
     return rows.select(pl.struct(keys).rank("dense").cast(pl.Int64)).to_series().to_list()
 
 
-def touched_keys(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return the distinct keys of some frames, whose columns are the hash and the key's columns."""
-    every = stacked(frames)
-    hashes, *keys = every.columns
+def touched_keys(trace: Trace, *frames: pl.DataFrame) -> pl.DataFrame:
+    """Return the distinct keys by which a trace has the rows of some frames: the hash and the key's columns."""
+    hashes, keys = trace.spec.hash, trace.spec.key
+    every = stacked([frame[[hashes, *keys]] for frame in frames])
     sorted_keys = in_hash_order(every, hashes, keys)
     if sorted_keys is None:
         return every.unique(keep="any")
     order, first = sorted_keys
     return every[pl.Series(order[first])]
+
+
+def stored_rows(trace: Trace, *frames: pl.DataFrame) -> pl.DataFrame:
+    """Return the stored rows of all keys that some frames have."""
+    return trace.lookup(touched_keys(trace, *frames))
 
 
 def places(numbers: Ints, asked: Ints) -> Ints:

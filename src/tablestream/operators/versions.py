@@ -30,7 +30,7 @@ from typing import Any
 
 import polars as pl
 
-from tablestream.operators.events import ints, touched_keys
+from tablestream.operators.events import ints, stored_rows
 from tablestream.operators.operator import Context
 from tablestream.operators.reasons import EXPIRED
 from tablestream.state.changes import LATEST, LIVE, SEQ, STEP, TS, number_keys
@@ -261,10 +261,9 @@ class Versions:
 
     def opened(self, trace: Trace, puts: pl.DataFrame, asked: pl.DataFrame | None = None) -> OpenVersions:
         """Read the versions of the keys that are written or looked up."""
-        columns = [self.key_hash, *self.keys]
-        frames = [puts.select(columns)] if asked is None else [puts.select(columns), asked.select(columns)]
-        stored = trace.lookup(touched_keys(frames))
-        kid, *kids = number_keys(self.key_hash, list(self.keys), [stored, *frames])
+        frames = [puts] if asked is None else [puts, asked]
+        stored = stored_rows(trace, *frames)
+        kid, *kids = number_keys(self.key_hash, self.keys, [stored, *frames])
         return OpenVersions(self, stored, puts, self._histories(stored, kid), [one.tolist() for one in kids])
 
     def _histories(self, stored: pl.DataFrame, kid: Ints) -> dict[int, History]:

@@ -34,7 +34,7 @@ The rows of all bootstraps of a plan have the source partition `BOOTSTRAP`. They
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -84,7 +84,7 @@ def stable_hash(value: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(value, digest_size=8).digest(), "little", signed=True)
 
 
-def number_keys(hashes: str, keys: Sequence[str], frames: Sequence[pl.DataFrame]) -> list[Ints]:
+def number_keys(hashes: str, keys: Iterable[str], frames: Sequence[pl.DataFrame]) -> list[Ints]:
     """Give every distinct key of some frames a dense number, the same in all of them.
 
     Keys are distinguished by their hash or, where two different keys share a hash, by the keys themselves. Nulls in a
@@ -99,8 +99,9 @@ def number_keys(hashes: str, keys: Sequence[str], frames: Sequence[pl.DataFrame]
     >>> len(set(number_keys("_kh", ["_k0"], [one])[0]))
     3
     """
-    every = stacked([frame[[hashes, *keys]] for frame in frames])
-    numbers = _numbers(every, hashes, keys)
+    columns = list(keys)
+    every = stacked([frame[[hashes, *columns]] for frame in frames])
+    numbers = _numbers(every, hashes, columns)
     bounds = accumulate((frame.height for frame in frames), initial=0)
     return [numbers[begin:end] for begin, end in pairwise(bounds)]
 
@@ -133,13 +134,14 @@ def in_hash_order(every: pl.DataFrame, hashes: str, keys: Sequence[str]) -> tupl
     return (order, first) if all_same(every, keys, order[again], order[again - 1]) else None
 
 
-def last_by(frame: pl.DataFrame, group: Ints, also: Sequence[str] = ()) -> pl.DataFrame:
+def last_by(frame: pl.DataFrame, group: Ints, also: Iterable[str] = ()) -> pl.DataFrame:
     """Return the last row of every group, or of every value of the columns `also` in it, in the frame's order.
 
     Groups are dense numbers, as `number_keys` gives them.
     """
-    if also:
-        pairs = frame[list(also)].hstack([pl.Series("_group", group)]).to_struct()
+    columns = list(also)
+    if columns:
+        pairs = frame[columns].hstack([pl.Series("_group", group)]).to_struct()
         return frame[pairs.is_last_distinct().arg_true()]
     return frame[pl.Series(last_rows(group))]
 

@@ -58,7 +58,7 @@ from tablestream.operators.captured.capture import (
 )
 from tablestream.operators.captured.captured_rows import AT, NAMED, UNKNOWN, CapturedRows, filled_reason
 from tablestream.operators.captured.feed_checks import check_preimages, check_unique
-from tablestream.operators.events import bools, run_start, touched_keys
+from tablestream.operators.events import bools, run_start, stored_rows
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, OfTable, keyed_rows
 from tablestream.operators.reasons import ADDED_COLUMN, REPEATED, UNKNOWN_VALUE
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, number_keys
@@ -246,8 +246,8 @@ class CapturedTable(OfTable):
 
     def _were_moved(self, keys: pl.DataFrame, context: Context) -> Bools:
         """Whether a row was moved to each key before."""
-        stored = context.trace(_MOVED_KEYS).lookup(touched_keys([keys]))
-        known, kid = number_keys(KEY_HASH, list(self.keys), [stored, keys])
+        stored = stored_rows(context.trace(_MOVED_KEYS), keys)
+        known, kid = number_keys(KEY_HASH, self.keys, [stored, keys])
         return np.isin(kid, known)
 
     def _emitted(self, rows: CapturedRows, moved: Bools) -> pl.DataFrame:

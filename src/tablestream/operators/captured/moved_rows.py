@@ -36,7 +36,7 @@ from tablestream.operators.captured.captured_table import (
     MOVED,
     changes_of_captured,
 )
-from tablestream.operators.events import touched_keys
+from tablestream.operators.events import stored_rows
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, OfTable
 from tablestream.operators.reasons import UNKNOWN_VALUE
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, number_keys
@@ -102,12 +102,9 @@ class _Moves:
         self._operator, self._arrived, self._context = operator, arrived, context
         self._waiting = context.trace(WAITING).scan().sort(ARRIVAL)
         self._leaving = context.trace(_LEAVING).scan().sort(ARRIVAL)
-        key = [KEY_HASH, *operator.keys]
-        touched = touched_keys([arrived.select(key), self._waiting.select(key)])
-        stored = context.trace(_ROWS).lookup(touched)
+        stored = stored_rows(context.trace(_ROWS), arrived, self._waiting)
         self._messages = self._all_messages()
-        frames = [stored.select(key), self._messages.select(key)]
-        known, numbers = number_keys(KEY_HASH, list(operator.keys), frames)
+        known, numbers = number_keys(KEY_HASH, operator.keys, [stored, self._messages])
         self._kids = numbers.tolist()
         parts = [stored["v"], self._leaving["v"], self._messages["v"]]
         self._pool = pl.concat(parts, rechunk=False).struct.unnest()

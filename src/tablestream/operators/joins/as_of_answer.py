@@ -193,7 +193,7 @@ class _Work:
         self._join, self._left, self._puts, self._context = join, left, puts, context
         self._trace = context.trace("subscriptions")
         self._versions = join.versions.opened(context.trace(join.versions.name), puts, left)
-        left_id, right_id = number_keys(FOREIGN_HASH, list(join.foreign_keys), [left, puts])
+        left_id, right_id = number_keys(FOREIGN_HASH, join.foreign_keys, [left, puts])
         self._merged = MergedOrder.of(left, puts, (left_id, right_id), atomic=True, minimal_right=False)
         self._kind = ints(left[KIND])
         self._spans: list[Span] = []

@@ -68,7 +68,7 @@ from tablestream.operators.events import (
     previous,
     run_start,
     running,
-    touched_keys,
+    stored_rows,
 )
 from tablestream.operators.joins.foreign_key_subscribe import KIND, NEW, Ask, answer_schema, ask_schema
 from tablestream.operators.joins.merged_order import OPEN, MergedOrder
@@ -214,7 +214,7 @@ class ForeignKeyAnswer(HasFinal):
             yield Emission(0, self._unmatched_rows(changes))
         yield Emission(0, self._answers(left, rights, merged))
         yield from self._fan_out(left, rights, merged, context)
-        last = last_by(left, merged.left_id, [*self.keys])
+        last = last_by(left, merged.left_id, self.keys)
         context.trace("subscriptions").insert(
             last.select(
                 *self._foreign, KEY_HASH, *self.keys, (pl.col(KIND) >= Ask.ANSWER_ALWAYS).alias(LIVE), "v"
@@ -391,7 +391,7 @@ class UnmatchedRows:
         """Return the changes of unmatched rows: ``_parent``, ``_fh``, right key, ``_ts``, ``_live``, ``v1``."""
         columns = [FOREIGN_HASH, *self.foreign_keys]
         keys = pl.concat([rights.select(columns), left.select(columns)])[merged.arranged.row]
-        stored = trace.lookup(touched_keys([keys]))
+        stored = stored_rows(trace, keys)
         known = keys.join(stored, on=columns, how="left", nulls_equal=True, maintain_order="left")
         base = ints(known[COUNT].fill_null(0))
         coming = (ints(left[KIND]) >= Ask.ANSWER_ALWAYS) & left[NEW].to_numpy()

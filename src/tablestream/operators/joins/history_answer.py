@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import ints, ranks, touched_keys
+from tablestream.operators.events import ints, ranks, stored_rows
 from tablestream.operators.joins.history_subscribe import ASKS, HistorySubscribe
 from tablestream.operators.joins.result_history import END, piece_schema
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Pointing
@@ -98,10 +98,9 @@ class HistoryAnswer(Pointing):
         """Answer the subscriptions that ask, send new versions to all subscriptions, and remember both."""
         arrived, changes = inputs
         events = self._versions.in_time(inputs, context)
-        foreign = [FOREIGN_HASH, *self.foreign_keys]
-        stored = context.trace(self._subscriptions.name).lookup(touched_keys([changes.select(foreign)]))
+        stored = stored_rows(context.trace(self._subscriptions.name), changes)
         trace = context.trace(self._versions.name)
-        columns = [*foreign, KEY_HASH, *self.keys, TS, END, "v"]
+        columns = [FOREIGN_HASH, *self.foreign_keys, KEY_HASH, *self.keys, TS, END, "v"]
         subscriptions = pl.concat([stored.select(columns), arrived.select(columns)])
         versions = self._versions.opened(trace, changes, subscriptions)
         answers = _Answers(versions, subscriptions, ranks(subscriptions, list(self.keys)), stored.height)

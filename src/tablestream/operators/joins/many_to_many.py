@@ -163,12 +163,10 @@ class ManyToMany(Operator):
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         traces = [context.trace(spec.name) for spec in self.traces]
-        columns = [FOREIGN_HASH, *self.join_keys]
         # What a side has in the state matters where the other side changes.
-        asked = [touched_keys([frame[columns]]) for frame in inputs]
-        found = [trace.find(values) for trace, values in zip(traces, reversed(asked), strict=True)]
-        frames = (*inputs, *(one.rows for one in found))
-        ids = number_keys(FOREIGN_HASH, columns[1:], frames)
+        asked = zip(traces, reversed(inputs), strict=True)
+        found = [trace.find(touched_keys(trace, frame)) for trace, frame in asked]
+        ids = number_keys(FOREIGN_HASH, self.join_keys, [*inputs, *(one.rows for one in found)])
         sides = [
             _Messages.of(frame, of, keys) for frame, of, keys in zip(inputs, ids, self.keys, strict=False)
         ]

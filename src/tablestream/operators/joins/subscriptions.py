@@ -62,7 +62,7 @@ class Subscriptions:
         )
         wanted[ints(stored_foreign["_kid"])] = True
         mine = np.flatnonzero(wanted[merged.left_id])
-        ids, known = number_keys(FOREIGN_HASH, list(foreign_keys), [stored_foreign, stored])
+        ids, known = number_keys(FOREIGN_HASH, foreign_keys, [stored_foreign, stored])
         kids = np.empty(len(ids), dtype=np.int64)
         kids[ids] = ints(stored_foreign["_kid"])
         key = [KEY_HASH, *keys]

@@ -23,7 +23,7 @@ import polars as pl
 from tablestream.base.data_text import cut_text
 from tablestream.operators.arrangement import Arrangement
 from tablestream.operators.cells import as_json, cells
-from tablestream.operators.events import NEVER, bools, ends, ints, places, previous, touched_keys
+from tablestream.operators.events import NEVER, bools, ends, ints, places, previous, stored_rows
 from tablestream.operators.operator import PARENT, keyed_rows
 from tablestream.operators.reduce.regroup import IS, OLD, WAS
 from tablestream.state.changes import (
@@ -76,9 +76,8 @@ class GroupEvents:
 
         `exists`: whether a stored group exists.
         """
-        touched = touched_keys([arrived.select(FOREIGN_HASH, *group_keys)])
-        stored = trace.lookup(touched).with_columns(exists.alias(LIVE))
-        ids, stored_ids = number_keys(FOREIGN_HASH, list(group_keys), [arrived, stored])
+        stored = stored_rows(trace, arrived).with_columns(exists.alias(LIVE))
+        ids, stored_ids = number_keys(FOREIGN_HASH, group_keys, [arrived, stored])
         arranged = Arrangement.of(ids, ints(arrived[SEQ]))
         found = places(stored_ids, arranged.key[arranged.begins])
         groups = pl.DataFrame([gather(column, found) for column in stored])

@@ -314,7 +314,7 @@ class GroupWork:
     def remember(self) -> dict[str, pl.Series]:
         """Remember the rows that are left, and the heads; return the columns of `GroupRows.state`."""
         events = self._events
-        rows = last_by(self._arrived, events.group, list(self._of.keys))
+        rows = last_by(self._arrived, events.group, self._of.keys)
         self._trace(self._of.traces[0].name).insert(rows)
         turn = events.remembered(TURN) + ints(events.messages[SEQ])[events.last]
         state = {TURN: pl.Series(turn, dtype=pl.Int64)}
@@ -343,7 +343,7 @@ class GroupWork:
         changed = [(_tombstones(rows), group) for rows, group in gone] + came
         rows = pl.concat([rows for rows, _ in changed])
         group = np.concatenate([group for _, group in changed])
-        self._trace(self._of.heads(order).name).insert(last_by(rows, group, list(self._of.keys)))
+        self._trace(self._of.heads(order).name).insert(last_by(rows, group, self._of.keys))
         return pl.select(pl.coalesce(bounds)).to_series()
 
 

@@ -32,7 +32,7 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.arrangement import Arrangement
-from tablestream.operators.events import bools, ends, following, ints, previous, same_rows, touched_keys
+from tablestream.operators.events import bools, ends, following, ints, previous, same_rows, stored_rows
 from tablestream.operators.operator import (
     NUMBER,
     PARENT,
@@ -117,9 +117,9 @@ class Over(CanBeThin):
         """Compute the partitions anew that messages change, emit what changed, and remember their rows."""
         (arrived,) = inputs
         (spec,) = self.traces
-        trace, columns = context.trace(spec.name), [FOREIGN_HASH, *self.partition_keys]
-        stored = trace.lookup(touched_keys([arrived[columns]]))
-        stored_of, of = number_keys(FOREIGN_HASH, columns[1:], [stored, arrived])
+        trace = context.trace(spec.name)
+        stored = stored_rows(trace, arrived)
+        stored_of, of = number_keys(FOREIGN_HASH, self.partition_keys, [stored, arrived])
         turns = _Turns.of_messages(
             of, ints(arrived[STEP]), ints(arrived[SEQ]), ints(arrived[TS]), together=self.thin
         )
@@ -129,7 +129,7 @@ class Over(CanBeThin):
         versions = self._versions(rows, np.concatenate([stored_of, of]), turns)
         changes = (self._changes(slab, turns) for slab in versions.slabs())
         yield from numbered_on(changes, first=arrived.height)
-        trace.insert(last_by(arrived, of, [*self.keys])[[*spec.schema]])
+        trace.insert(last_by(arrived, of, self.keys)[[*spec.schema]])
 
     def _tombstones(self, arrived: pl.DataFrame, turns: _Turns) -> pl.DataFrame:
         """Tombstones for rows that are deleted."""
