@@ -27,7 +27,7 @@ import polars as pl
 
 from tablestream.operators.events import bools, by_key, ints, latest, pick, previous, touched_keys
 from tablestream.state.changes import LIVE, ROW_TS, SEQ, STEP, TS, last_rows, number_keys
-from tablestream.state.positions import Bools, Ints, stable_order, starts
+from tablestream.state.positions import Bools, Ints, put_back, stable_order, starts
 from tablestream.state.trace import Trace
 
 
@@ -75,9 +75,7 @@ class Arrangement:
 
     def by_row(self, values: Ints) -> Ints:
         """Put values of the arranged rows where the rows came from."""
-        found = np.empty_like(values)
-        found[self.row] = values
-        return found
+        return put_back(values, self.row)
 
 
 class Turn(Enum):

@@ -15,7 +15,7 @@ import polars as pl
 from tablestream.operators.events import ints
 from tablestream.runtime.rounds import RANKS
 from tablestream.state.changes import BOOTSTRAP, PARTITION, POSITION, ROOT, SEQ, STEP, STEP_HOPS, TIME
-from tablestream.state.positions import Ints, differs, stacked, starts
+from tablestream.state.positions import Ints, differs, put_back, stacked, starts
 
 
 def sorted_positions(places: pl.DataFrame, hops: Sequence[str]) -> Ints:
@@ -80,9 +80,8 @@ def number_messages(
     every = stacked(places)
     positions = sorted_positions(every, hops)
     order = every[pl.Series(positions)]
-    seq, step = np.empty(len(positions), dtype=np.int64), np.empty(len(positions), dtype=np.int64)
-    seq[positions] = np.arange(1, len(positions) + 1)
-    step[positions] = _numbered_steps(order, [order[hop] // RANKS for hop in hops[:1]])
+    seq = put_back(np.arange(1, len(positions) + 1), positions)
+    step = put_back(_numbered_steps(order, [order[hop] // RANKS for hop in hops[:1]]), positions)
     bounds = accumulate((frame.height for frame in places), initial=0)
     return order, [
         pl.DataFrame({SEQ: seq[begin:end], STEP: step[begin:end]}) for begin, end in pairwise(bounds)

@@ -40,7 +40,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 import polars as pl
 
-from tablestream.state.positions import Bools, Ints, all_same, stable_order, stacked, starts
+from tablestream.state.positions import Bools, Ints, all_same, put_back, stable_order, stacked, starts
 
 TIME, PARTITION, POSITION = "_t", "_p", "_o"
 ROOT = (TIME, PARTITION, POSITION)
@@ -115,9 +115,7 @@ def _numbers(every: pl.DataFrame, hashes: str, keys: Sequence[str]) -> Ints:
         joined = every.join(distinct, on=[hashes, *keys], how="left", nulls_equal=True, maintain_order="left")
         return joined.get_column("_number").cast(pl.Int64).to_numpy()
     order, first = sorted_keys
-    numbers = np.empty(len(order), dtype=np.int64)
-    numbers[order] = np.cumsum(first) - 1
-    return numbers
+    return put_back(np.asarray(np.cumsum(first) - 1), order)
 
 
 def in_hash_order(every: pl.DataFrame, hashes: str, keys: Sequence[str]) -> tuple[Ints, Bools] | None:

@@ -65,7 +65,7 @@ from tablestream.operators.operator import (
     timed_changes,
 )
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, STEP, TS
-from tablestream.state.positions import Bools, Ints, gather, starts
+from tablestream.state.positions import Bools, Ints, gather, put_back, starts
 from tablestream.state.trace import TraceSpec
 
 How = Literal["inner", "left", "right", "outer"]
@@ -311,8 +311,7 @@ class _Events(Arrangement):
         """
         at = np.arange(len(self.key), dtype=np.int64)
         order = np.lexsort((at, self.input, self.step, self.key))
-        turn = np.empty_like(at)
-        turn[order] = at - run_start(starts(self.key[order], self.step[order], self.input[order]))
+        turn = put_back(at - run_start(starts(self.key[order], self.step[order], self.input[order])), order)
         _, group = np.unique(np.stack([self.key, self.step, turn]), axis=1, return_inverse=True)
         found = np.full(len(at), -1, dtype=np.int64)
         mine = self.input == number

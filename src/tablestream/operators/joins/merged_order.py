@@ -11,7 +11,7 @@ import polars as pl
 from tablestream.operators.arrangement import Arrangement
 from tablestream.operators.events import bools, existing, ints, pick, previous, repeats
 from tablestream.state.changes import LIVE, SEQ, STEP
-from tablestream.state.positions import Bools, Ints
+from tablestream.state.positions import Bools, Ints, put_back
 
 #: The place after all places.
 OPEN = np.iinfo(np.int64).max
@@ -107,8 +107,7 @@ def _places(left: pl.DataFrame, rights: pl.DataFrame, *, atomic: bool) -> tuple[
         return right_seq, left_seq
     # Both frames are sorted by place, and steps rise with it: two rising sequences, which a stable sort merges.
     turn = np.concatenate([ints(rights[STEP]) * 2, ints(left[STEP]) * 2 + 1])
-    at = np.empty(len(turn), dtype=np.int64)
-    at[np.argsort(turn, kind="stable")] = np.arange(1, len(turn) + 1)
+    at = put_back(np.arange(1, len(turn) + 1), np.argsort(turn, kind="stable"))
     return np.where(right_seq > 0, at[: len(right_seq)], 0), at[len(right_seq) :]
 
 

@@ -13,7 +13,7 @@ import polars as pl
 from tablestream.errors import TotalOverflowError
 from tablestream.operators.events import ints, pick, run_end, run_start
 from tablestream.operators.reduce.ranking import sorted_by
-from tablestream.state.positions import Bools, Ints, gather, starts
+from tablestream.state.positions import Bools, Ints, gather, put_back, starts
 
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
 _EXACT = Context(prec=80, rounding=ROUND_HALF_UP)
@@ -130,9 +130,7 @@ class Frames:
         group = np.tile(np.cumsum(apart), 2)
         is_row = np.repeat([True, False], len(numbers))
         order = np.lexsort((is_row ^ behind, np.concatenate([numbers, reached]), group))
-        before = np.empty(len(order), dtype=np.int64)
-        before[order] = np.cumsum(is_row[order])
-        return np.asarray(before[~is_row])
+        return np.asarray(put_back(np.cumsum(is_row[order]), order)[~is_row])
 
 
 @dataclass(frozen=True)
@@ -288,8 +286,7 @@ def _extremes(frames: Frames, name: str, *, greatest: bool) -> pl.Series:
     by = ints(
         frame.select(pl.arg_sort_by(frame.columns, descending=not greatest, nulls_last=True)).to_series()
     )
-    rank = np.empty(len(by), dtype=np.int64)
-    rank[by] = np.arange(1, len(by) + 1)
+    rank = put_back(np.arange(1, len(by) + 1), by)
     rank[column.is_null().to_numpy()] = 0
     best = ints(_folded(frames, pl.Series(rank[frames.row]), "max"))
     return gather(column, np.where((best > 0) & (frames.after > frames.first), by[best - 1], -1))

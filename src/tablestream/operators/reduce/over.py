@@ -48,7 +48,7 @@ from tablestream.operators.reduce.frames import Frame, Frames, Use
 from tablestream.operators.reduce.ranking import sorted_by
 from tablestream.operators.reduce.regroup import IS, Regroup
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
-from tablestream.state.positions import Bools, Ints, expanded, stable_order, starts
+from tablestream.state.positions import Bools, Ints, expanded, put_back, stable_order, starts
 from tablestream.state.trace import TraceSpec
 
 #: Whether a row that leaves a partition comes to another one.
@@ -152,8 +152,7 @@ class Over(CanBeThin):
         order = ints(frame.select(pl.arg_sort_by("_of", *keys, "_turn", maintain_order=True)).to_series())
         arranged = np.cumsum(starts(*frame[["_of", *keys]][order])) - 1
         end = following(place[order], ends(arranged), np.iinfo(np.int64).max)
-        member = np.empty(len(order), dtype=np.int64)
-        member[order] = arranged
+        member = put_back(arranged, order)
         stays = bools(rows[LIVE])[order] & (place[order] < end)
         at = order[stays]
         return self._ordered(rows[at], of[at], place[at], end[stays], member[at], turns)
@@ -199,9 +198,7 @@ class Over(CanBeThin):
         follows = previous(at, begins, -2) == at - 1
         before = np.where(follows, previous(order, begins, -1), -1)
         same = (before >= 0) & (version[order] == version[before]) & same_rows(values, order, before)
-        found = np.empty(len(order), dtype=bool)
-        found[order] = same
-        return found
+        return put_back(same, order)
 
 
 @dataclass(frozen=True)
