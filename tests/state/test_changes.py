@@ -33,7 +33,7 @@ def test_rows_of_one_key_have_one_number_and_others_have_others(
         frame.with_columns(pl.Series("_kh", [first[str(key)] for key in frame["_k0"]], dtype=pl.Int64))
         for frame in frames
     ]
-    numbers = [number for series in number_keys("_kh", ["_k0"], frames) for number in series]
+    numbers = [number for part in number_keys("_kh", ["_k0"], frames) for number in part.tolist()]
     names = [str(key) for frame in frames for key in frame["_k0"]]
     assert len(set(zip(names, numbers, strict=True))) == len(set(names)) == len(set(numbers))
     assert set(numbers) <= set(range(len(set(names))))
@@ -42,4 +42,4 @@ def test_rows_of_one_key_have_one_number_and_others_have_others(
 @pytest.mark.parametrize("keys", [(1.0, NAN), (NAN, 1.0), (None, NAN)])
 def test_nan_is_found_among_keys_that_share_a_hash(keys: tuple[float | None, float]) -> None:
     frames = [pl.DataFrame({"_kh": [0], "_k0": [key]}, {"_kh": pl.Int64, "_k0": pl.Float64}) for key in keys]
-    assert [series.to_list() for series in number_keys("_kh", ["_k0"], frames)] == [[0], [1]]
+    assert [part.tolist() for part in number_keys("_kh", ["_k0"], frames)] == [[0], [1]]

@@ -27,10 +27,8 @@ import polars as pl
 
 from tablestream.operators.events import bools, by_key, ints, latest, pick, previous, touched_keys
 from tablestream.state.changes import LIVE, ROW_TS, SEQ, STEP, TS, last_rows, number_keys
-from tablestream.state.positions import Bools, Ints, stable_order, starts
+from tablestream.state.positions import Bools, Ints, put_back, stable_order, starts
 from tablestream.state.trace import Trace
-
-_NONE = np.int64(-1)
 
 
 @dataclass(frozen=True)
@@ -64,11 +62,11 @@ class Arrangement:
     @cached_property
     def before(self) -> Ints:
         """The row before each one, of its key; -1: there is none."""
-        return previous(self.row, self.begins, _NONE)
+        return previous(self.row, self.begins, -1)
 
     def latest(self, marked: Bools) -> Ints:
         """The last marked row up to each one, of its key; -1: there is none."""
-        return pick(self.row, latest(marked, self.begins), _NONE)
+        return pick(self.row, latest(marked, self.begins), -1)
 
     def turns(self, number: Ints) -> tuple[Ints, Ints]:
         """Where each turn begins and ends. `number`: that of each row's turn, among the rows of its key."""
@@ -77,9 +75,7 @@ class Arrangement:
 
     def by_row(self, values: Ints) -> Ints:
         """Put values of the arranged rows where the rows came from."""
-        found = np.empty_like(values)
-        found[self.row] = values
-        return found
+        return put_back(values, self.row)
 
 
 class Turn(Enum):
@@ -115,7 +111,7 @@ class Deltas:
     @cached_property
     def was(self) -> Bools:
         """Whether the row existed before each turn."""
-        return pick(bools(self.rows[LIVE]), self.before, np.False_)
+        return pick(bools(self.rows[LIVE]), self.before, False)
 
 
 @dataclass(frozen=True)
@@ -139,7 +135,7 @@ class TableRows:
         arranged = Arrangement.of(self.key, seq)
         if minimal:
             live = bools(self.rows[LIVE])[arranged.row]
-            arranged = arranged.only(live | previous(live, arranged.begins, np.False_))
+            arranged = arranged.only(live | previous(live, arranged.begins, False))
         first, last = arranged.turns(turn.numbers(self.rows)[arranged.row])
         arrived = seq[arranged.row[first]] > 0
         first, last = first[arrived], last[arrived]
@@ -164,10 +160,9 @@ def table_rows(
     with these columns. Returns: the rows of each table, and the number of each key that is asked for.
     """
     spec = tables[0][0].spec
-    columns = [spec.hash, *spec.key]
-    touched = touched_keys([frame[columns] for frame in (*(arrived for _, arrived in tables), *asking)])
+    touched = touched_keys(tables[0][0], *(arrived for _, arrived in tables), *asking)
     rows = [with_state(trace.lookup(touched), arrived) for trace, arrived in tables]
-    keys = [ints(one) for one in number_keys(spec.hash, spec.key, [*rows, *asking])]
+    keys = number_keys(spec.hash, spec.key, [*rows, *asking])
     found = [TableRows(*one) for one in zip(rows, keys[: len(rows)], strict=True)]
     return found, keys[len(rows) :]
 

@@ -33,6 +33,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from tablestream.operators.events import ints
 from tablestream.operators.operator import PARENT, Context, Emission, Filled, OfTable, keyed_rows
 from tablestream.operators.reasons import REPEATED, RESUMED
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, last_by, number_keys
@@ -131,10 +132,10 @@ def _seen(stored: pl.DataFrame, new: pl.DataFrame, spans: pl.DataFrame) -> pl.Da
     `begins`: the first record of a micro-batch; `resumes`: and a later one began before; `current`: the micro-batch
     that began last; `fresh`: not a repeat (null for stored ones).
     """
-    writers = pl.concat(number_keys(WRITER_HASH, [WRITER], [stored, new]))
-    keys = pl.concat(number_keys(FOREIGN_HASH, _KEY, [stored, new]))
     both = pl.concat([stored.select(pl.lit(0, pl.Int64).alias(SEQ), *_PLACE), new])
-    both = both.with_columns(writers.alias("writer"), keys.alias("key"))
+    (writers,) = number_keys(WRITER_HASH, [WRITER], [both])
+    (keys,) = number_keys(FOREIGN_HASH, _KEY, [both])
+    both = both.with_columns(pl.Series("writer", writers), pl.Series("key", keys))
     begun = _begun(both.filter(pl.col(SEQ) > 0), spans)
     both = both.join(begun, on=SEQ, how="left", maintain_order="left")
     arrived, begins = pl.col(SEQ) > 0, pl.col("resumes").is_not_null()
@@ -166,7 +167,7 @@ def _remembered(seen: pl.DataFrame) -> pl.DataFrame:
     is_known = (pl.col(SEQ) == 0).any().over("key")
     judged = seen.with_columns(is_current.alias(LIVE), is_known.alias("known"))
     passed = judged.filter(pl.col("fresh").fill_null(value=True))
-    last = last_by(passed, passed["key"])
+    last = last_by(passed, ints(passed["key"]))
     changed = last.filter(pl.when(LIVE).then(pl.col(SEQ) > 0).otherwise("known"))
     kept = pl.col(MICRO_BATCH, NUMBER)
     return changed.with_columns(pl.when(LIVE).then(kept)).select(*_PLACE, LIVE)

@@ -6,7 +6,7 @@ input, position of its row). All rules are applied to such arrays; the payload i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -15,13 +15,13 @@ import polars as pl
 
 from tablestream.state.changes import in_hash_order
 from tablestream.state.positions import Bools, Ints, gather, stable_order, stacked, starts
+from tablestream.state.trace import Trace
 
 _T = TypeVar("_T", np.int64, np.bool_)
 
 
-def never() -> np.int64:
-    """Return the time before all times, smaller than every other."""
-    return np.int64(np.iinfo(np.int64).min)
+#: The time before all times, smaller than every other.
+NEVER = np.int64(np.iinfo(np.int64).min)
 
 
 def ints(column: pl.Series) -> Ints:
@@ -34,11 +34,16 @@ def bools(column: pl.Series) -> Bools:
     return column.to_numpy()
 
 
-def pick(values: npt.NDArray[_T], positions: Ints, default: _T) -> npt.NDArray[_T]:
+def pick(values: npt.NDArray[_T], positions: Ints, default: _T | int) -> npt.NDArray[_T]:
     """Take the values at some positions; `default` where the position is negative."""
     if not len(values):
         return np.full(len(positions), default, dtype=values.dtype)
     return np.where(positions >= 0, values.take(positions, mode="clip"), default)
+
+
+def existing(positions: Ints, live: Bools) -> Ints:
+    """Return the positions of rows that exist; -1 where the position is negative or the row is a tombstone."""
+    return np.where(pick(live, positions, False), positions, -1)
 
 
 def ranks(rows: pl.DataFrame, keys: Sequence[str]) -> list[int]:
@@ -46,15 +51,20 @@ def ranks(rows: pl.DataFrame, keys: Sequence[str]) -> list[int]:
     return rows.select(pl.struct(keys).rank("dense").cast(pl.Int64)).to_series().to_list()
 
 
-def touched_keys(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return the distinct keys of some frames, whose columns are the hash and the key's columns."""
-    every = stacked(frames)
-    hashes, *keys = every.columns
+def touched_keys(trace: Trace, *frames: pl.DataFrame) -> pl.DataFrame:
+    """Return the distinct keys by which a trace has the rows of some frames: the hash and the key's columns."""
+    hashes, keys = trace.spec.hash, trace.spec.key
+    every = stacked([frame[[hashes, *keys]] for frame in frames])
     sorted_keys = in_hash_order(every, hashes, keys)
     if sorted_keys is None:
         return every.unique(keep="any")
     order, first = sorted_keys
     return every[pl.Series(order[first])]
+
+
+def stored_rows(trace: Trace, *frames: pl.DataFrame) -> pl.DataFrame:
+    """Return the stored rows of all keys that some frames have."""
+    return trace.lookup(touched_keys(trace, *frames))
 
 
 def places(numbers: Ints, asked: Ints) -> Ints:
@@ -64,14 +74,14 @@ def places(numbers: Ints, asked: Ints) -> Ints:
     return place[asked]
 
 
-def chunks(low: Ints, high: Ints, rows: int) -> Iterator[tuple[Ints, Ints]]:
-    """Expand half-open ranges of positions, about `rows` positions at a time.
+def expanded_in_parts(low: Ints, high: Ints, rows: int) -> Iterator[tuple[Ints, Ints]]:
+    """Expand half-open ranges of positions, `rows` positions at a time.
 
     Yields: for every position of every range, in order, the number of its range and the position itself.
 
     Examples
     --------
-    >>> [(o.tolist(), p.tolist()) for o, p in chunks(np.array([0, 5]), np.array([3, 6]), 2)]
+    >>> [(o.tolist(), p.tolist()) for o, p in expanded_in_parts(np.array([0, 5]), np.array([3, 6]), 2)]
     [([0, 0], [0, 1]), ([0, 1], [2, 5])]
     """
     ends = np.cumsum(high - low)
@@ -82,8 +92,8 @@ def chunks(low: Ints, high: Ints, rows: int) -> Iterator[tuple[Ints, Ints]]:
         yield owner, np.asarray(number - (ends[owner] - high[owner]), dtype=np.int64)
 
 
-def ends(*columns: Ints) -> Bools:
-    """Return whether each row differs from the row after it; the last row always does."""
+def ends(*columns: Ints | pl.Series) -> Bools:
+    """Return whether each row differs from the row after it; nulls are equal. The last row always does."""
     return np.append(starts(*columns)[1:], True)[: len(columns[0])]
 
 
@@ -92,9 +102,20 @@ def run_start(start: Bools) -> Ints:
     return np.maximum.accumulate(np.where(start, np.arange(len(start), dtype=np.int64), 0))
 
 
-def previous(values: npt.NDArray[_T], start: Bools, default: _T | npt.NDArray[_T]) -> npt.NDArray[_T]:
+def run_end(start: Bools) -> Ints:
+    """Return the position where the run of each row ends."""
+    last = np.flatnonzero(np.append(start[1:], True)[: len(start)])
+    return np.asarray(last[np.cumsum(start) - 1])
+
+
+def previous(values: npt.NDArray[_T], start: Bools, default: _T | int | npt.NDArray[_T]) -> npt.NDArray[_T]:
     """Return the value one position before each; `default` where a run starts."""
     return np.where(start, default, np.append(values[:1], values)[: len(values)])
+
+
+def following(values: npt.NDArray[_T], end: Bools, default: _T | int) -> npt.NDArray[_T]:
+    """Return the value one position behind each; `default` where a run ends."""
+    return np.where(end, default, np.append(values[1:], values[-1:]))
 
 
 def latest(marked: Bools, start: Bools) -> Ints:
@@ -115,10 +136,15 @@ def by_key(kid: Ints, place: Ints) -> Ints:
     return stable_order(kid * (int(place.max(initial=0)) + 1) + place)
 
 
+def are_equal(columns: Iterable[tuple[pl.Series, pl.Series]]) -> Bools:
+    """Compare rows one by one, from pairs of columns; nulls are equal."""
+    pairs = (one.eq_missing(other) for one, other in columns)
+    return bools(pl.select(pl.all_horizontal(pairs)).to_series())
+
+
 def same_rows(rows: pl.DataFrame, one: Ints, other: Ints) -> Bools:
     """Compare rows at two lists of positions; nulls are equal, and so are two positions -1."""
-    pairs = (gather(column, one).eq_missing(gather(column, other)) for column in rows)
-    return bools(pl.select(pl.all_horizontal(pairs)).to_series())
+    return are_equal((gather(column, one), gather(column, other)) for column in rows)
 
 
 def repeats(values: pl.Series, columns: Sequence[str], now: Ints, before: Ints) -> Bools:

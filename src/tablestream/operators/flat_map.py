@@ -37,7 +37,7 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.arrangement import Deltas, TableRows, Turn
-from tablestream.operators.events import chunks, ints, pick, same_rows
+from tablestream.operators.events import expanded_in_parts, ints, pick, same_rows
 from tablestream.operators.operator import (
     FAN_OUT_ROWS,
     NUMBER,
@@ -147,7 +147,7 @@ class Elements(HasFinal, _OfArrays):
         )
         longest = np.maximum(after.length, before.length)
         changes = deltas.rows.select(pl.col(SEQ).alias(PARENT), KEY_HASH, *self.keys, TS)
-        for of, position in chunks(np.zeros_like(longest), longest, FAN_OUT_ROWS):
+        for of, position in expanded_in_parts(np.zeros_like(longest), longest, FAN_OUT_ROWS):
             now, was = after.at(of, position), before.at(of, position)
             changed = ~same_rows(parts, now, was) | ((now < 0) != (was < 0))
             live = pl.Series(now[changed] >= 0, dtype=pl.Boolean)
@@ -178,8 +178,8 @@ class _Arrays:
 
     def of_rows(self, rows: Ints, live: Bools) -> _Arrays:
         """The arrays of some rows; that of a row that does not exist is empty."""
-        length = np.where(live, pick(self.length, rows, np.int64(0)), 0)
-        return _Arrays(self.flat, pick(self.start, rows, np.int64(0)), length)
+        length = np.where(live, pick(self.length, rows, 0), 0)
+        return _Arrays(self.flat, pick(self.start, rows, 0), length)
 
     def at(self, array: Ints, position: Ints) -> Ints:
         """The places of elements in `flat`; -1: the array is shorter."""

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import polars as pl
 
-from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, TS
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, ROW_TS, TS
 from tablestream.state.trace import Trace, TraceSpec
 
 PARENT, NUMBER = "_parent", "_n"
@@ -69,6 +69,12 @@ def keyed_changes(keys: pl.Schema, value: pl.DataType) -> Messages:
     return keyed_rows(keys, {"v": value})
 
 
+def timed_changes(keys: pl.Schema, value: pl.DataType, hashed: str = KEY_HASH) -> pl.Schema:
+    """The columns of the changes of a table, with the rows' own times. `hashed`: the column of the key's hash."""
+    head = {hashed: pl.Int64(), **keys, TS: pl.Int64(), ROW_TS: pl.Int64(), LIVE: pl.Boolean()}
+    return pl.Schema({**head, "v": value})
+
+
 def rows_trace(
     name: str, keys: pl.Schema, values: Mapping[str, pl.DataType], *, hashed: str = KEY_HASH
 ) -> TraceSpec:
@@ -92,6 +98,14 @@ class Emission:
 
     output: int
     rows: pl.DataFrame
+
+
+def numbered_on(parts: Iterable[pl.DataFrame], first: int = 0) -> Iterator[Emission]:
+    """Emit rows at output 0, part by part. They are numbered from `first` on, across the parts."""
+    for rows in parts:
+        numbers = pl.int_range(first, first + rows.height, dtype=pl.Int64, eager=True)
+        yield Emission(0, rows.with_columns(numbers.alias(NUMBER)))
+        first += rows.height
 
 
 @dataclass
@@ -131,6 +145,11 @@ class Context:
     """The dropped records themselves, if an output reads them: the number of the input, the reason, and the rows."""
     examples: dict[str, tuple[int, pl.DataFrame]] = field(default_factory=dict)
     """By reason, the number of the input and one row of those that were dropped."""
+
+    @property
+    def now_us(self) -> int:
+        """The time of the micro-batch, in microseconds since 1970; 0 for operators that do not follow the clock."""
+        return 0 if self.clock is None else self.clock.now_us
 
     def number(self, rows: int, mark: str) -> pl.Series:
         """Number rows among all that the shard ever had; the mark counts them."""

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tablestream.operators.events import ints, touched_keys
+from tablestream.operators.events import ints, stored_rows
 from tablestream.operators.operator import PARENT, Context, Emission, Filled, OfTable, keyed_rows
 from tablestream.operators.reasons import NULL_SEQUENCE, SUPERSEDED
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
@@ -73,7 +73,7 @@ class SequenceBy(OfTable):
         has_none = pl.col(SEQUENCE).is_null() & pl.col(LIVE)
         new = arrived.filter(~has_none)
         context.reject(NULL_SEQUENCE, arrived.filter(has_none))
-        stored = trace.lookup(touched_keys([new.select(KEY_HASH, *self.keys)]))
+        stored = stored_rows(trace, new)
         places = pl.Series(self._places(stored, new, context), dtype=pl.Int64)
         wins = places != _LOST
         winners = new.filter(wins)
@@ -81,7 +81,7 @@ class SequenceBy(OfTable):
         yield Emission(0, winners.rename({SEQ: PARENT}).drop(STEP, SEQUENCE))
         sequences = pl.concat([stored[SEQUENCE], new[SEQUENCE]])
         winners = winners.with_columns(gather(sequences, ints(places.filter(wins))).alias(SEQUENCE))
-        (kid,) = number_keys(KEY_HASH, list(self.keys), [winners])
+        (kid,) = number_keys(KEY_HASH, self.keys, [winners])
         until = pl.when(~pl.col(LIVE)).then(pl.col(TS) + pl.lit(self.retention_us, pl.Int64)).alias(UNTIL)
         known = last_by(winners, kid).with_columns(until).with_columns(pl.lit(value=True).alias(LIVE))
         trace.insert(known.filter(pl.col(SEQUENCE).is_not_null()), expired_before=context.observed)
@@ -92,7 +92,7 @@ class SequenceBy(OfTable):
         That of a tombstone without one is the sequence that is known, `_NONE` if none is.
         """
         ranks = pl.concat([stored[SEQUENCE], new[SEQUENCE]]).rank("dense").cast(pl.Int64).to_list()
-        numbers = [one.to_list() for one in number_keys(KEY_HASH, list(self.keys), [stored, new])]
+        numbers = [one.tolist() for one in number_keys(KEY_HASH, self.keys, [stored, new])]
         until = stored[UNTIL].to_list()
         known = {key: (row, until[row]) for row, key in enumerate(numbers[0])}
         places = []

@@ -22,7 +22,7 @@ import polars as pl
 
 from tablestream.operators.arrangement import Deltas, TableRows, Turn
 from tablestream.operators.events import repeats
-from tablestream.operators.operator import PARENT, Context, Emission, OfTable, rows_trace
+from tablestream.operators.operator import PARENT, Context, Emission, OfTable, rows_trace, timed_changes
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, TS
 from tablestream.state.positions import gather
 from tablestream.state.trace import TraceSpec
@@ -56,8 +56,7 @@ class Upsert(OfTable):
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), ROW_TS: pl.Int64(), LIVE: pl.Boolean()}
-        return (pl.Schema({**head, "v": self.value}),)
+        return (timed_changes(self.keys, self.value),)
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:

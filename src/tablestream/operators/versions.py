@@ -30,11 +30,11 @@ from typing import Any
 
 import polars as pl
 
-from tablestream.operators.events import ints, touched_keys
+from tablestream.operators.events import ints, stored_rows
 from tablestream.operators.operator import Context
 from tablestream.operators.reasons import EXPIRED
 from tablestream.state.changes import LATEST, LIVE, SEQ, STEP, TS, number_keys
-from tablestream.state.positions import gather
+from tablestream.state.positions import Ints, gather
 from tablestream.state.trace import Trace, TraceSpec
 
 #: How many records `columns_of` holds at a time.
@@ -218,6 +218,16 @@ class Versions:
             expires=TO,
         )
 
+    @property
+    def changes(self) -> pl.Schema:
+        """The columns of the table's changes."""
+        head = {self.key_hash: pl.Int64(), **self.keys, TS: pl.Int64(), LIVE: pl.Boolean()}
+        return pl.Schema({**head, LATEST: pl.Boolean(), "v": self.value})
+
+    def bound(self, observed: int | None) -> int | None:
+        """How far back the history reaches; None before the first version."""
+        return None if observed is None else observed - self.history_us
+
     def bounds(self, times: pl.Series, observed: int | None) -> tuple[pl.Series, int | None]:
         """Observe times in their order; return how far back the history reaches at each, and the largest one."""
         highest = times.cum_max()
@@ -251,13 +261,12 @@ class Versions:
 
     def opened(self, trace: Trace, puts: pl.DataFrame, asked: pl.DataFrame | None = None) -> OpenVersions:
         """Read the versions of the keys that are written or looked up."""
-        columns = [self.key_hash, *self.keys]
-        frames = [puts.select(columns)] if asked is None else [puts.select(columns), asked.select(columns)]
-        stored = trace.lookup(touched_keys(frames))
-        kid, *kids = number_keys(self.key_hash, list(self.keys), [stored, *frames])
-        return OpenVersions(self, stored, puts, self._histories(stored, kid), [one.to_list() for one in kids])
+        frames = [puts] if asked is None else [puts, asked]
+        stored = stored_rows(trace, *frames)
+        kid, *kids = number_keys(self.key_hash, self.keys, [stored, *frames])
+        return OpenVersions(self, stored, puts, self._histories(stored, kid), [one.tolist() for one in kids])
 
-    def _histories(self, stored: pl.DataFrame, kid: pl.Series) -> dict[int, History]:
+    def _histories(self, stored: pl.DataFrame, kid: Ints) -> dict[int, History]:
         """The stored versions of each key, by time."""
         row = pl.when(EXISTS).then(pl.int_range(pl.len(), dtype=pl.Int64)).otherwise(-1)
         marks = (
@@ -265,7 +274,9 @@ class Versions:
             if self.forgetful
             else (pl.lit(None).alias(CLOSED), pl.lit(value=False).alias(DELETED))
         )
-        columns = stored.select(kid, FROM, TO, row.alias("_row"), *marks).sort("_kid", FROM)
+        columns = stored.select(pl.Series("_kid", kid), FROM, TO, row.alias("_row"), *marks).sort(
+            "_kid", FROM
+        )
         histories: dict[int, History] = {}
         for key, time, at, closed, deleted in _with_gaps(columns).iter_rows():
             history = histories.setdefault(key, History())
@@ -345,9 +356,10 @@ class OpenVersions:
 
     def is_known(self, position: int, time: int, observed: int | None, *, latest: bool) -> bool:
         """Whether it is known what follows a put. If nothing follows a late one, a tombstone may be forgotten."""
-        if latest or self.versions.forgetful or observed is None:
+        bound = self.versions.bound(observed)
+        if latest or self.versions.forgetful or bound is None:
             return True
-        return time >= observed - self.versions.history_us or self.written(position).is_followed(time)
+        return time >= bound or self.written(position).is_followed(time)
 
     def written(self, position: int) -> History:
         """The versions of a put's key, which are stored again at the end."""
@@ -370,9 +382,7 @@ class OpenVersions:
     def as_of(self, position: int, time: int, observed: int | None) -> int:
         """The place of the version that is valid for a lookup; -1: none."""
         history = self.histories.get(self.numbers[1][position])
-        if history is None:
-            return -1
-        return history.as_of(time, None if observed is None else observed - self.versions.history_us)
+        return -1 if history is None else history.as_of(time, self.versions.bound(observed))
 
     def remember(self, trace: Trace, observed: int | None) -> None:
         """Write the versions that changed, and remove expired ones."""
@@ -383,8 +393,7 @@ class OpenVersions:
         rows = keys.hstack(found).with_columns(
             pl.col("row").ge(0).alias(EXISTS), gather(self.payload, ints(found["row"])).alias("v")
         )
-        bound = None if observed is None else observed - self.versions.history_us
-        trace.insert(rows, expired_before=bound)
+        trace.insert(rows, expired_before=self.versions.bound(observed))
 
     def _changed(self) -> Iterator[tuple[int, int, int | None, int, int | None, bool, bool]]:
         """The columns `_CHANGED` of every version that changed."""

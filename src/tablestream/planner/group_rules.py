@@ -167,7 +167,7 @@ def sees_order(node: Aggregate | Top) -> bool:
     return any(AGGREGATES[one.function].sees_order for one in node.measures)
 
 
-def _grouping(lowering: Lowering, node: Aggregate | Top) -> tuple[Pointer, Inputs]:
+def _grouping(lowering: Lowering, node: Aggregate | Top | Over) -> tuple[Pointer, Inputs]:
     """How to compute a row's group, and which of its columns travel."""
     pointer = Pointer(node.on, node.foreign, null_parts=not lowering.options.compat)
     return pointer, Inputs(tuple(one.expression for one in node.inputs), node.input_fields)
@@ -179,11 +179,7 @@ def _regrouped(
     operator: AggregateOperator | Fold | TopOperator,
     remembers: tuple[Remembered, ...],
 ) -> Made:
-    """Place an operator that reads rows by group, after one that sends them to their groups."""
-    name, first = lowering.names[node], 1 + lowering.produce(base_of(node.parent))
-    rows = Want(((*path_from_base(node.parent), node.serial), 1), first, KEY_HASH, f"{name}[rows]")
-    messages = Want(((node.serial,), 2), first + 1, FOREIGN_HASH, f"{name}[groups]")
-    reads = [lowering.read(node.parent, rows, node.parent.key, *_grouping(lowering, node), latest_only=True)]
+    """Place an operator that keeps groups of a table's rows."""
     regroup = Regroup(
         operator.keys,
         operator.group_keys,
@@ -193,34 +189,44 @@ def _regrouped(
         repeats=lowering.options.compat or sees_order(node),
     )
     word = "top" if isinstance(node, Top) else "aggregate"
+    return _by_group(lowering, node, regroup, operator, ("groups", "regroup", word), remembers)
+
+
+def _by_group(
+    lowering: Lowering,
+    node: Aggregate | Top | Over,
+    sends: Regroup,
+    reads: Operator,
+    words: tuple[str, str, str],
+    remembers: tuple[Remembered, ...] = (),
+) -> Made:
+    """Place an operator that reads rows by group, after one that sends them to their groups.
+
+    `words`: what the port between them, the first and the second one are called.
+    """
+    name, first = lowering.names[node], 1 + lowering.produce(base_of(node.parent))
+    port, sender, reader = words
+    rows = Want(((*path_from_base(node.parent), node.serial), 1), first, KEY_HASH, f"{name}[rows]")
+    rows = lowering.read(node.parent, rows, node.parent.key, *_grouping(lowering, node), latest_only=True)
+    messages = Want(((node.serial,), 2), first + 1, FOREIGN_HASH, f"{name}[{port}]")
     drafts = (
-        Draft(node, f"{name}/regroup", first, regroup, reads, (messages,)),
-        Draft(node, f"{name}/{word}", first + 1, operator, [messages], remembers=remembers),
+        Draft(node, f"{name}/{sender}", first, sends, [rows], (messages,)),
+        Draft(node, f"{name}/{reader}", first + 1, reads, [messages], remembers=remembers),
     )
     return Made(first + 1, Result.computed(node, "v0"), drafts)
 
 
 def over(lowering: Lowering, node: Over) -> Made:
     """Send rows to their partitions, and compute the functions there: two operators, one after the other."""
-    name, first = lowering.names[node], 1 + lowering.produce(base_of(node.parent))
     lowering.not_of_kafka(node, "window functions")
-    rows = Want(((*path_from_base(node.parent), node.serial), 1), first, KEY_HASH, f"{name}[rows]")
-    messages = Want(((node.serial,), 2), first + 1, FOREIGN_HASH, f"{name}[partitions]")
-    pointer = Pointer(node.on, node.foreign, null_parts=True)
-    inputs = Inputs(tuple(one.expression for one in node.inputs), node.input_fields)
-    reads = [lowering.read(node.parent, rows, node.parent.key, pointer, inputs, latest_only=True)]
     keys, partition = lowering.key_of(node), lowering.foreign_of(node.foreign)
     value = lowering.struct_of(node.input_fields)
     result, order = struct_of(lowering.types(node.value)), tuple((f"c{of}", down) for of, down in node.order)
     operator = OverOperator(
         keys, partition, value, result, order, _uses(lowering, node), Frame(node.by_rows, *node.between)
     )
-    rows_sent = Partition(keys, partition, value, repeats=False)
-    drafts = (
-        Draft(node, f"{name}/partition", first, rows_sent, reads, (messages,)),
-        Draft(node, f"{name}/over", first + 1, operator, [messages]),
-    )
-    return Made(first + 1, Result.computed(node, "v0"), drafts)
+    sends = Partition(keys, partition, value, repeats=False)
+    return _by_group(lowering, node, sends, operator, ("partitions", "partition", "over"))
 
 
 def _uses(lowering: Lowering, node: Over) -> tuple[WindowUse | OfFrame, ...]:

@@ -13,7 +13,6 @@ Rows that nobody reads
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -242,13 +241,12 @@ class _Finishing:
     def physical_plan(self) -> PhysicalPlan:
         """Make the physical plan."""
         readers: dict[Node, list[Reader]] = {}
-        for read, reader in self._reading.items():
+        for read, reader in sorted(self._reading.items(), key=lambda one: one[0] in self._buffers):
             readers.setdefault(read.base, []).append(reader)
-        alignment = self._alignment(readers)
         return PhysicalPlan(
             options=self.lowering.options,
             names=self.lowering.names,
-            rounds=self._rounds(alignment),
+            rounds=self._rounds(),
             sources={source: tuple(readers.get(source, ())) for source in self._sources()},
             between=tuple(
                 Between(port, self.made[base].result, self.made[base].round, tuple(readers[base]))
@@ -278,7 +276,7 @@ class _Finishing:
         for one in self.made.values():
             wants += (
                 one.events
-            )  # they come with the table that they are of: alignment numbers ports in this order
+            )  # they come with the table that they are of: buffers are numbered in this order
             wants += [want for draft in one.drafts for want in draft.inputs if want not in events]
         for end in self.ends:
             wants += [*(want for draft in end.memory for want in draft.inputs), end.want]
@@ -300,23 +298,38 @@ class _Finishing:
         return ports | {want: ports[want.reads[0]] for want in self._wants if want not in ranked}
 
     @cached_property
+    def _reads(self) -> dict[Read, Want]:
+        """The views that are read, each with the port that reads it."""
+        return {read: want for want in self._wants for read in want.reads}
+
+    @cached_property
     def _reading(self) -> dict[Read, Reader]:
         """The reader of each view."""
         counted = dict[tuple[Node, int], Read]()  # a join that is also part of another operator counts once
-        for read in (read for want in self._wants for read in want.reads):
+        for read in self._reads:
             if read.side is not None:
                 counted.setdefault(read.side, read)
         counting = set(counted.values())
-        return {
-            read: self._reader(want, read, counts=read in counting)
-            for want in self._wants
-            for read in want.reads
-        }
+        return {read: self._reader(want, read, counts=read in counting) for read, want in self._reads.items()}
+
+    @cached_property
+    def _buffers(self) -> dict[Read, Port]:
+        """If records wait for each other: the ports at which those of the sources do, in the first round."""
+        if self.lowering.options.align is None:
+            return {}
+        waiting = (read for read in self._reads if isinstance(read.base, Source) and not read.is_silent)
+        numbered = enumerate(waiting, start=self._progress.number + 1)
+        return {read: _buffer(self._ports[read], number) for number, read in numbered}
+
+    @property
+    def _progress(self) -> Port:
+        """The port that hears how far the sources are, if records wait for each other."""
+        return Port(1 + self._entries + len(self.made), 0, 1, EVERY_SHARD, "how far the sources are")
 
     @cached_property
     def _between(self) -> dict[Node, Port]:
         """The ports of the results that later rounds read."""
-        read, made, first = {read.base for read in self._reading}, self.made, 1 + self._entries
+        read, made, first = {read.base for read in self._reads}, self.made, 1 + self._entries
         return {
             base: Port(first + number, 0, made[base].round + 1, KEY_HASH, self.lowering.names[base])
             for number, base in enumerate(made)
@@ -348,7 +361,7 @@ class _Finishing:
         """Finish a reader. One that counts late changes also knows the ports that receive them."""
         join = read.side[0] if counts and read.side is not None else None
         return Reader(
-            port=self._ports[read],
+            port=self._buffers.get(read, self._ports[read]),
             node=read.view,
             schema=self._schemas[want] if want in self._schemas else self._ending_schema(want, read.view),
             key=read.key,
@@ -380,41 +393,29 @@ class _Finishing:
         asking = (end for end in self.ends if end.output.rejected)
         return tuple(self._ports[end.want] for end in asking if node in ancestors(end.output.node))
 
-    def _alignment(self, readers: dict[Node, list[Reader]]) -> Alignment | None:
-        """If records wait for each other, let those of the sources wait in the first round."""
+    def _alignment(self) -> Alignment | None:
+        """How records wait for each other; None: they do not."""
         lowering, sources = self.lowering, self._sources()
         if lowering.options.align is None:
             return None
-        entering = [(read.base, one) for read, one in self._reading.items() if isinstance(read.base, Source)]
-        numbers = itertools.count(1 + self._entries + len(self.made))
-        progress = Port(next(numbers), 0, 1, EVERY_SHARD, "how far the sources are")
-        held = []
-        readers.update(
-            (source, [one for of, one in entering if of is source and one.is_silent]) for source in sources
+        ordered = {source for source in sources if source.ordered_by is not None}
+        held = tuple(
+            Held(port.number, self._ports[read], self._reading[read].schema, read.base in ordered)
+            for read, port in self._buffers.items()
         )
-        waiting = [(source, one) for source, one in entering if not one.is_silent]
-        for (source, reader), number in zip(waiting, numbers, strict=False):
-            held.append(Held(number, reader.port, reader.schema, source.ordered_by is not None))
-            # Records that go to several shards are copied when they leave the buffer, not before.
-            route = FOREIGN_HASH if reader.port.route == EVERY_SHARD else reader.port.route
-            label = f"{reader.port.label} in order"
-            port = replace(reader.port, number=number, round=1, route=route, label=label, copies=1)
-            readers[source].append(replace(reader, port=port))
         kind = next((source.ordered_by for source in sources if source.ordered_by), None)
         (time,) = lowering.types((Field("time", kind),)).values() if kind else (pl.Int64(),)
-        return Alignment(progress, tuple(held), len(sources), time, lowering.options.align.idle_us)
+        return Alignment(self._progress, held, len(sources), time, lowering.options.align.idle_us)
 
-    def _rounds(self, alignment: Alignment | None) -> tuple[Round, ...]:
+    def _rounds(self) -> tuple[Round, ...]:
         made = []
         for number in range(1, self.last + 1):
             drafts = [draft for draft in self._operators if draft.round == number]
-            placed = tuple(map(self._placed, drafts))
-            description = self._description(drafts)
-            if alignment is not None and number == 1:
-                description = (*description, *alignment.description)
-                made.append(Round(number, placed, description, alignment, waiting=self._waiting()))
-            else:
-                made.append(Round(number, placed, description))
+            made.append(Round(number, tuple(map(self._placed, drafts)), self._description(drafts)))
+        alignment = self._alignment()
+        if alignment is not None:
+            description = (*made[0].description, *alignment.description)
+            made[0] = replace(made[0], description=description, alignment=alignment, waiting=self._waiting())
         tables = encode(stored_tables(self._operators, made, self.lowering.names))
         return tuple(replace(work, tables=tables) for work in made)
 
@@ -480,6 +481,13 @@ class _Finishing:
             known = "; knows old rows" if options.compat and node in self.lowering.knowing else ""
             lines.append(f"  {names[node]}{of}: {node.meaning}{known}")
         return lines
+
+
+def _buffer(port: Port, number: int) -> Port:
+    """The port of a buffer before another port."""
+    # Records that go to several shards are copied when they leave the buffer, not before.
+    route = FOREIGN_HASH if port.route == EVERY_SHARD else port.route
+    return replace(port, number=number, round=1, route=route, label=f"{port.label} in order", copies=1)
 
 
 def check_rounds(rounds: int) -> None:

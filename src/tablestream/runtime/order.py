@@ -7,6 +7,7 @@ a sort that merges runs, and only messages with the same time are sorted by the 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
 import numpy as np
 import polars as pl
@@ -14,7 +15,7 @@ import polars as pl
 from tablestream.operators.events import ints
 from tablestream.runtime.rounds import RANKS
 from tablestream.state.changes import BOOTSTRAP, PARTITION, POSITION, ROOT, SEQ, STEP, STEP_HOPS, TIME
-from tablestream.state.positions import Ints, differs, stacked
+from tablestream.state.positions import Ints, differs, put_back, stacked, starts
 
 
 def sorted_positions(places: pl.DataFrame, hops: Sequence[str]) -> Ints:
@@ -51,7 +52,7 @@ def _differ_within(time: Ints, partitions: pl.Series) -> bool:
 
 def _partition_numbers(partitions: pl.Series) -> Ints:
     """Number source partitions in their order."""
-    changes = np.append(True, differs(partitions))
+    changes = starts(partitions)
     runs = partitions[pl.Series(np.flatnonzero(changes))].to_list()
     numbers = {name: number for number, name in enumerate(sorted(set(runs)))}
     return np.repeat([numbers[name] for name in runs], np.diff(np.flatnonzero(changes), append=len(changes)))
@@ -79,15 +80,12 @@ def number_messages(
     every = stacked(places)
     positions = sorted_positions(every, hops)
     order = every[pl.Series(positions)]
-    seq, step = np.empty(len(positions), dtype=np.int64), np.empty(len(positions), dtype=np.int64)
-    seq[positions] = np.arange(1, len(positions) + 1)
-    step[positions] = _numbered_steps(order, [order[hop] // RANKS for hop in hops[:1]])
-    numbers, start = [], 0
-    for frame in places:
-        end = start + frame.height
-        numbers.append(pl.DataFrame({SEQ: seq[start:end], STEP: step[start:end]}))
-        start = end
-    return order, numbers
+    seq = put_back(np.arange(1, len(positions) + 1), positions)
+    step = put_back(_numbered_steps(order, [order[hop] // RANKS for hop in hops[:1]]), positions)
+    bounds = accumulate((frame.height for frame in places), initial=0)
+    return order, [
+        pl.DataFrame({SEQ: seq[begin:end], STEP: step[begin:end]}) for begin, end in pairwise(bounds)
+    ]
 
 
 def split_steps(
@@ -111,9 +109,7 @@ def split_steps(
 
 def _numbered_steps(order: pl.DataFrame, own: Sequence[pl.Series]) -> Ints:
     """Number the steps of sorted messages from 1: a step has one root, and one value of each of its `own` columns."""
-    fresh = np.zeros(len(order), dtype=bool)
-    for column in (*(order[name] for name in ROOT), *own):
-        fresh[1:] |= differs(column)
+    fresh = starts(*order[ROOT], *own)
     fresh[: _bootstrapped(order)] = False
     fresh[:1] = True
     return np.cumsum(fresh)

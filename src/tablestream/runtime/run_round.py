@@ -97,13 +97,14 @@ def run_round(
             yield from _align(work.alignment, inbox, state, counts)
         return
     hops = hop_columns(work.number)
+    run = partial(_run, hop=work.number, state=state, counts=counts, clock=clock, shard=shard)
     for order, arrived in map(partial(_numbered, work), slices):
         for placed in work.operators:
             inputs = [arrived[port] for port in placed.inputs]
             if any(frame.height for frame in inputs):
                 inputs = split_steps(order, hops, inputs)
                 inputs = with_times(placed, inputs, order, state) if any(placed.lacking) else inputs
-                yield from _run(placed, inputs, order, work.number, state, counts, clock, shard)
+                yield from run(placed, inputs, order)
                 del inputs
         del order, arrived  # before the next slice is opened
     if clock is not None:
@@ -112,7 +113,7 @@ def run_round(
         for placed in work.operators:
             if placed.operator.needs_clock:
                 inputs = [pl.DataFrame(schema={**one, **_NUMBERS}) for one in placed.operator.inputs]
-                yield from _run(placed, inputs, order, work.number, state, counts, clock, shard)
+                yield from run(placed, inputs, order)
 
 
 def _numbered(work: Round, inbox: Inbox) -> tuple[pl.DataFrame, dict[int, pl.DataFrame]]:
@@ -166,6 +167,7 @@ def _run(
     placed: Placed,
     inputs: Sequence[pl.DataFrame],
     order: pl.DataFrame,
+    *,
     hop: int,
     state: ShardState,
     counts: Counts,

@@ -34,12 +34,13 @@ The rows of all bootstraps of a plan have the source partition `BOOTSTRAP`. They
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
 
 import numpy as np
 import polars as pl
 
-from tablestream.state.positions import Bools, Ints, all_same, stable_order, stacked, starts
+from tablestream.state.positions import Bools, Ints, all_same, put_back, stable_order, stacked, starts
 
 TIME, PARTITION, POSITION = "_t", "_p", "_o"
 ROOT = (TIME, PARTITION, POSITION)
@@ -83,42 +84,38 @@ def stable_hash(value: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(value, digest_size=8).digest(), "little", signed=True)
 
 
-def number_keys(hashes: str, keys: Sequence[str], frames: Sequence[pl.DataFrame]) -> list[pl.Series]:
+def number_keys(hashes: str, keys: Iterable[str], frames: Sequence[pl.DataFrame]) -> list[Ints]:
     """Give every distinct key of some frames a dense number, the same in all of them.
 
     Keys are distinguished by their hash or, where two different keys share a hash, by the keys themselves. Nulls in a
     key are equal to each other. The order of the numbers has no meaning.
 
     `hashes`, `keys`: the columns of the hash (Int64) and of the key, in every frame. `frames`: the frames. Their other
-    columns are ignored. Returns: Int64, one series per frame, named ``_kid``.
+    columns are ignored. Returns: per frame, the number of each row's key.
 
     Examples
     --------
     >>> one = pl.DataFrame({"_kh": [7, 9, 7], "_k0": ["a", "b", "c"]})
-    >>> number_keys("_kh", ["_k0"], [one])[0].n_unique()
+    >>> len(set(number_keys("_kh", ["_k0"], [one])[0]))
     3
     """
-    every = stacked([frame[[hashes, *keys]] for frame in frames])
-    ids = _numbers(every, hashes, keys)
-    ends, start = [], 0
-    for frame in frames:
-        ends.append(ids.slice(start, frame.height))
-        start += frame.height
-    return ends
+    columns = list(keys)
+    every = stacked([frame[[hashes, *columns]] for frame in frames])
+    numbers = _numbers(every, hashes, columns)
+    bounds = accumulate((frame.height for frame in frames), initial=0)
+    return [numbers[begin:end] for begin, end in pairwise(bounds)]
 
 
-def _numbers(every: pl.DataFrame, hashes: str, keys: Sequence[str]) -> pl.Series:
+def _numbers(every: pl.DataFrame, hashes: str, keys: Sequence[str]) -> Ints:
     """Number keys by their hash, or, where two keys share a hash, by the keys themselves."""
     sorted_keys = in_hash_order(every, hashes, keys)
     if sorted_keys is None:
-        distinct = every.unique(subset=keys, keep="first", maintain_order=True).with_row_index("_kid")
+        distinct = every.unique(subset=keys, keep="first", maintain_order=True).with_row_index("_number")
         # Joined on the hash as well: Polars does not find NaN in a single column that it knows to be sorted.
         joined = every.join(distinct, on=[hashes, *keys], how="left", nulls_equal=True, maintain_order="left")
-        return joined.get_column("_kid").cast(pl.Int64)
+        return joined.get_column("_number").cast(pl.Int64).to_numpy()
     order, first = sorted_keys
-    ids = np.empty(len(order), dtype=np.int64)
-    ids[order] = np.cumsum(first) - 1
-    return pl.Series("_kid", ids)
+    return put_back(np.asarray(np.cumsum(first) - 1), order)
 
 
 def in_hash_order(every: pl.DataFrame, hashes: str, keys: Sequence[str]) -> tuple[Ints, Bools] | None:
@@ -135,15 +132,16 @@ def in_hash_order(every: pl.DataFrame, hashes: str, keys: Sequence[str]) -> tupl
     return (order, first) if all_same(every, keys, order[again], order[again - 1]) else None
 
 
-def last_by(frame: pl.DataFrame, group: pl.Series, also: Sequence[str] = ()) -> pl.DataFrame:
+def last_by(frame: pl.DataFrame, group: Ints, also: Iterable[str] = ()) -> pl.DataFrame:
     """Return the last row of every group, or of every value of the columns `also` in it, in the frame's order.
 
     Groups are dense numbers, as `number_keys` gives them.
     """
-    if also:
-        pairs = frame[list(also)].hstack([group.alias("_group")]).to_struct()
+    columns = list(also)
+    if columns:
+        pairs = frame[columns].hstack([pl.Series("_group", group)]).to_struct()
         return frame[pairs.is_last_distinct().arg_true()]
-    return frame[pl.Series(last_rows(group.to_numpy()))]
+    return frame[pl.Series(last_rows(group))]
 
 
 def last_rows(group: Ints) -> Ints:

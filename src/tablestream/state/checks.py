@@ -7,7 +7,7 @@ no rows. So checking a state takes the memory of one chunk.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import polars as pl
@@ -66,11 +66,10 @@ def facts_of(trace: int, run: int, chunk: int, data: bytes) -> ChunkFacts:
         dead = frame.height - int(frame[LIVE].sum())
         ranges = tuple(_sorted_ranges(frame))
     except TablestreamError as error:
-        return ChunkFacts(trace, run, chunk, len(data), found.checksum, problem=error.reason)
+        return replace(found, problem=error.reason)
     except Exception as error:  # noqa: BLE001 - whatever damaged bytes do to a decoder
-        problem = f"{type(error).__name__}: {error}"
-        return ChunkFacts(trace, run, chunk, len(data), found.checksum, problem=problem)
-    return ChunkFacts(trace, run, chunk, len(data), found.checksum, frame.height, dead, ranges)
+        return replace(found, problem=f"{type(error).__name__}: {error}")
+    return replace(found, rows=frame.height, dead=dead, sorted_ranges=ranges)
 
 
 def _sorted_ranges(frame: pl.DataFrame) -> Iterator[tuple[int, int]]:

@@ -81,13 +81,14 @@ def checksum(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:32]
 
 
-def encode(frame: pl.DataFrame) -> bytes:
+def encode(table: pa.Table) -> bytes:
     """Encode rows as a compressed Arrow IPC stream; `decode` restores every type and every null."""
-    return _encode_table(frame.to_arrow(compat_level=pl.CompatLevel.oldest()))
-
-
-def _encode_table(table: pa.Table) -> bytes:
     return bytes(ipc_stream(table, _WRITE))
+
+
+def own_strings(frame: pl.DataFrame) -> pa.Table:
+    """Return rows as a table with its own strings, by offset."""
+    return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
 def decode(data: bytes) -> pl.DataFrame:
@@ -103,7 +104,7 @@ def compact(frame: pl.DataFrame) -> pl.DataFrame:
     """
     if not any(dtype.is_nested() or dtype in {pl.String, pl.Binary} for dtype in frame.dtypes):
         return frame
-    return frame_of(frame.to_arrow(compat_level=pl.CompatLevel.oldest()))
+    return frame_of(own_strings(frame))
 
 
 def cut(frames: Iterable[pl.DataFrame], size_bytes: int) -> Iterator[pl.DataFrame]:
@@ -207,7 +208,7 @@ class RunStorage:
         for frame in cut(frames, self._chunk_size_bytes):
             number = number if chunks else next_number()
             dead += frame.height - int(frame[LIVE].sum())
-            for table, data in self._encode(frame.to_arrow(compat_level=pl.CompatLevel.oldest())):
+            for table, data in self._encode(own_strings(frame)):
                 piece = frame_of(table)  # with its own strings, for the cache
                 self._store.write_chunk(self.spec.number, number, len(chunks), data)
                 chunks.append(self._describe(piece, data))
@@ -216,7 +217,7 @@ class RunStorage:
 
     def _encode(self, table: pa.Table) -> Iterator[tuple[pa.Table, bytes]]:
         """Encode a table; encode it in halves if uneven or incompressible rows make the result too large."""
-        data = _encode_table(table)
+        data = encode(table)
         if len(data) <= self._chunk_size_bytes or table.num_rows == 1:
             yield table, data
             return

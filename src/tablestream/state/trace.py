@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from tablestream.state.merge import Piece, merge, newest_rows, runs_to_merge, without_tombstones
-from tablestream.state.positions import Ints, stable_order, starts
+from tablestream.state.positions import Ints, expanded, stable_order, starts
 from tablestream.state.run import LIVE, RunInfo, RunStorage, compact
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class Trace:
         part.
         """
         asked, distinct = self._asked(keys)
-        return self._found(lambda columns: self._search(asked, columns, distinct=distinct))
+        return self._found(self._search(asked, self._light.names(), distinct=distinct))
 
     def find_between(self, low: Ints, high: Ints) -> Found:
         """Find the live rows whose hash lies in one of several ranges, without their payload.
@@ -175,7 +175,7 @@ class Trace:
         as for `between`.
         """
         low, high = _disjoint(low, high)
-        return self._found(lambda columns: self._search_between(low, high, columns))
+        return self._found(self._search_between(low, high, self._light.names()))
 
     def _search_between(
         self, low: Ints, high: Ints, columns: Sequence[str]
@@ -189,29 +189,27 @@ class Trace:
                 stored = self._storage.read(run, index)
                 hashes = stored[self.spec.hash].to_numpy()
                 first, end = np.searchsorted(hashes, low[mine]), np.searchsorted(hashes, high[mine], "right")
-                places, _ = _expanded(first, end)
+                places, _ = expanded(first, end)
                 if len(places):
                     yield run, index, stored[list(columns)][pl.Series(places)], places
 
-    def _found(
-        self, search: Callable[[list[str]], Iterable[tuple[RunInfo, int, pl.DataFrame, Ints]]]
-    ) -> Found:
-        """Collect the live rows that a search finds."""
-        columns = [
-            name for name in (self.spec.hash, self.spec.unique_hash, *self.spec.identity, LIVE) if name
-        ]
+    @property
+    def _light(self) -> pl.Schema:
+        """The columns that tell rows apart, and whether they are live."""
+        names = (self.spec.hash, self.spec.unique_hash, *self.spec.identity, LIVE)
+        return pl.Schema({name: self.spec.schema[name] for name in names if name})
+
+    def _found(self, parts: Iterable[tuple[RunInfo, int, pl.DataFrame, Ints]]) -> Found:
+        """Collect the live rows that a search finds, with the columns of `_light`."""
         places: list[pl.DataFrame] = []
         chunks: list[pl.DataFrame] = []
         start: dict[tuple[int, int], int] = {}
-        for run, index, rows, places_in_chunk in search(columns):
+        for run, index, rows, places_in_chunk in parts:
             if (run.number, index) not in start:
                 start[run.number, index] = sum(chunk.height for chunk in chunks)
                 chunks.append(self._storage.read(run, index))
             places.append(rows.hstack([pl.Series(_ROW, places_in_chunk + start[run.number, index])]))
-        light = replace(
-            self.spec,
-            schema=pl.Schema({**{name: self.spec.schema[name] for name in columns}, _ROW: pl.Int64()}),
-        )
+        light = replace(self.spec, schema=pl.Schema({**self._light, _ROW: pl.Int64()}))
         several = len(places) > 1
         rows = newest_rows(_popped(places), light) if several else pl.concat(places or [light.nothing])
         found = without_tombstones(rows)[[name for name in light.schema if name != LIVE]]
@@ -259,7 +257,8 @@ class Trace:
             if not len(hashes):
                 return None
         stored = self._storage.read(run, index)
-        place, of_key = _match(stored[self.spec.hash].to_numpy(), hashes)
+        found = stored[self.spec.hash].to_numpy()
+        place, of_key = expanded(*(np.searchsorted(found, hashes, side) for side in ("left", "right")))
         of_key = of_key + first
         if not len(place):
             return None
@@ -355,18 +354,6 @@ def _popped(frames: list[pl.DataFrame]) -> Iterator[pl.DataFrame]:
     """Hand over frames one by one, so that nobody else holds them when they have been copied."""
     while frames:
         yield frames.pop(0)
-
-
-def _match(stored: Ints, asked: Ints) -> tuple[Ints, Ints]:
-    """Pairs of row numbers with equal hashes; both are sorted, and the hashes in `asked` are distinct."""
-    return _expanded(np.searchsorted(stored, asked, "left"), np.searchsorted(stored, asked, "right"))
-
-
-def _expanded(first: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """The positions in several half-open ranges, and the number of the range of each."""
-    ranges = np.repeat(np.arange(len(first)), end - first)
-    ends = np.cumsum(end - first)
-    return np.arange(len(ranges)) + np.repeat(end - ends, end - first), ranges
 
 
 def _disjoint(low: Ints, high: Ints) -> tuple[Ints, Ints]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tablestream.topology.nodes import Expression, Fields, Join
+from tablestream.topology.nodes import Expression, Fields, Join, texts
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +26,5 @@ class ManyToMany(Join):
 
     @property
     def meaning(self) -> str:
-        left, right = (", ".join(one.text for one in side) for side in (self.on, self.right_on))
         sides = f"{self.left.name} with {self.right.name}"
-        return f"{self._kind} of {sides} on {left} = {right}; {self._select_text}"
+        return f"{self._kind} of {sides} on {texts(self.on)} = {texts(self.right_on)}; {self._select_text}"

@@ -26,6 +26,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -158,16 +159,8 @@ class OneParent(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Select(OneParent):
-    """A table with another value; where ``delete_when`` holds, the row is deleted."""
-
-    columns: tuple[Named, ...]
-    delete_when: Expression | None = None
-
-    @property
-    def meaning(self) -> str:
-        gone = f", delete when {self.delete_when.text}" if self.delete_when else ""
-        return f"select {'; '.join(column.text for column in self.columns)}{gone}"
+class SameKind(OneParent):
+    """A node that makes a stream of a stream, and a table of a table."""
 
     @property
     def is_stream(self) -> bool:
@@ -175,7 +168,19 @@ class Select(OneParent):
 
 
 @dataclass(frozen=True, eq=False)
-class Filter(OneParent):
+class Select(SameKind):
+    """A table with another value; where ``delete_when`` holds, the row is deleted."""
+
+    columns: tuple[Named, ...]
+    delete_when: Expression | None = None
+
+    @property
+    def meaning(self) -> str:
+        return _selected(self.columns, self.delete_when)
+
+
+@dataclass(frozen=True, eq=False)
+class Filter(SameKind):
     """The rows for which a condition holds, or with `negate` the others (null counts as false)."""
 
     condition: Expression
@@ -184,10 +189,6 @@ class Filter(OneParent):
     @property
     def meaning(self) -> str:
         return f"filter{'_not' if self.negate else ''} {self.condition.text}"
-
-    @property
-    def is_stream(self) -> bool:
-        return self.parent.is_stream
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,8 +216,7 @@ class Join(Node):
 
     @property
     def _select_text(self) -> str:
-        gone = f", delete when {self.delete_when.text}" if self.delete_when else ""
-        return f"select {'; '.join(column.text for column in self.select)}{gone}"
+        return _selected(self.select, self.delete_when)
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,11 +274,10 @@ class ForeignKeyJoin(Join):
 
     @property
     def meaning(self) -> str:
-        on = ", ".join(expression.text for expression in self.on)
         right = f"the copies of {self.right.name}" if self.copied else self.right.name
         spread = "" if self.spread is None else f" spread over {self.spread} shards"
         time = "" if self.as_of is None else f" as of {self.as_of.text}"
-        return f"{self._kind} of {self.left.name} to {right} on {on}{time}{spread}; {self._select_text}"
+        return f"{self._kind} of {self.left.name} to {right} on {texts(self.on)}{time}{spread}; {self._select_text}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,8 +296,8 @@ class OneToMany(Join):
 
     @property
     def meaning(self) -> str:
-        on = ", ".join(expression.text for expression in self.on)
-        return f"{self.how} join of {self.left.name} with the many {self.right.name} on {on}; {self._select_text}"
+        of = f"{self.how} join of {self.left.name} with the many {self.right.name}"
+        return f"{of} on {texts(self.on)}; {self._select_text}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -327,11 +326,10 @@ class Aggregate(OneParent):
 
     @property
     def meaning(self) -> str:
-        groups = ", ".join(expression.text for expression in self.on)
         made = self.functions.text if self.functions is not None else self._measured
         kept = ", empty groups stay" if self.keep_empty else ""
         inputs = "; ".join(one.text for one in self.inputs)
-        return f"group {self.parent.name} by {groups}; {made} of {inputs or 'rows'}{kept}"
+        return f"group {self.parent.name} by {texts(self.on)}; {made} of {inputs or 'rows'}{kept}"
 
     @property
     def _measured(self) -> str:
@@ -367,7 +365,7 @@ class Top(OneParent):
 
     @property
     def meaning(self) -> str:
-        groups = ", ".join(expression.text for expression in self.on)
+        groups = texts(self.on)
         order = ", ".join(
             f"{self.inputs[of].expression.text} {'descending' if down else 'ascending'}"
             for of, down in self.order
@@ -417,15 +415,11 @@ class Materialize(OneParent):
 
 
 @dataclass(frozen=True, eq=False)
-class Reorder(OneParent):
+class Reorder(SameKind):
     """A table or a stream sorted by time, within a bound."""
 
     bound_us: int
     """How long records are buffered, in microseconds of event time."""
-
-    @property
-    def is_stream(self) -> bool:
-        return self.parent.is_stream
 
     @property
     def meaning(self) -> str:
@@ -433,16 +427,12 @@ class Reorder(OneParent):
 
 
 @dataclass(frozen=True, eq=False)
-class Deduplicate(OneParent):
+class Deduplicate(SameKind):
     """A source without its writer's duplicates; otherwise it is like the source."""
 
     parent: Source
 
     meaning = "deduplicate"
-
-    @property
-    def is_stream(self) -> bool:
-        return self.parent.is_stream
 
 
 @dataclass(frozen=True, eq=False)
@@ -502,6 +492,17 @@ class Transactions(OneParent):
     @property
     def meaning(self) -> str:
         return f"transactions, waited for {self.timeout_us} us"
+
+
+def texts(expressions: Iterable[Expression]) -> str:
+    """The texts of expressions, as a list for people."""
+    return ", ".join(one.text for one in expressions)
+
+
+def _selected(columns: Iterable[Named], delete_when: Expression | None) -> str:
+    """How a value is computed, and when there is none."""
+    gone = "" if delete_when is None else f", delete when {delete_when.text}"
+    return f"select {'; '.join(one.text for one in columns)}{gone}"
 
 
 def _names(fields: Fields) -> str:

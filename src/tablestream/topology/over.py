@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tablestream.topology.measures import Measure
-from tablestream.topology.nodes import Expression, Fields, Named, OneParent
+from tablestream.topology.nodes import Expression, Fields, Named, OneParent, texts
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Over(OneParent):
 
     @property
     def meaning(self) -> str:
-        groups, inputs = ", ".join(one.text for one in self.on), [one.expression.text for one in self.inputs]
+        inputs = [one.expression.text for one in self.inputs]
         order = ", ".join(f"{inputs[of]} {'descending' if down else 'ascending'}" for of, down in self.order)
         made = zip(self.value[-len(self.measures) :], self.measures, strict=True)
         shown = "; ".join(f"{one.name} {one.type} = {measure.text(inputs)}" for one, measure in made)
@@ -61,4 +61,4 @@ class Over(OneParent):
         frame = " by rows" if self.by_rows else ""
         if self.between != (None, 0):
             frame = f"{frame or ' by range'} between {self.between[0]} and {self.between[1]}"
-        return f"over {self.parent.name} by {groups} in the order {order or 'of keys'}{frame}: {shown}; {own}"
+        return f"over {self.parent.name} by {texts(self.on)} in the order {order or 'of keys'}{frame}: {shown}; {own}"

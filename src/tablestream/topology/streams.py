@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tablestream.topology.nodes import Expression, Fields, Join, Named, Node, OneParent
+from tablestream.topology.nodes import Expression, Fields, Join, Named, Node, OneParent, SameKind, texts
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,11 @@ class StreamJoin(Join):
 
     @property
     def meaning(self) -> str:
-        on = ", ".join(expression.text for expression in self.on)
         right = f"the copies of {self.right.name}" if self.copied else self.right.name
         waits = "" if self.grace is None else f" after {self.grace.text}"
         corrected = ", corrected" if self.corrections else ""
         of = f"{self.how} join of the records of {self.left.name}"
-        return f"{of} to {right} on {on}{waits}{corrected}; {self._select_text}"
+        return f"{of} to {right} on {texts(self.on)}{waits}{corrected}; {self._select_text}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +69,7 @@ class SelectKey(OneParent):
 
 
 @dataclass(frozen=True, eq=False)
-class FlatMap(OneParent):
+class FlatMap(SameKind):
     """A stream with one record per element of an array, instead of each record; or the same of a table's rows.
 
     The array is the only column of `parent`. If an element is a struct, its fields become the columns of the value. The
@@ -81,10 +80,6 @@ class FlatMap(OneParent):
     """Whether elements are structs."""
 
     meaning = "flat_map"
-
-    @property
-    def is_stream(self) -> bool:
-        return self.parent.is_stream
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,7 +38,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from tablestream.operators.buffer.time_index import BEGIN, END, by_time
+from tablestream.operators.buffer.time_index import BEGIN, END
 from tablestream.operators.buffer.waiting import (
     ARRIVED,
     BY_ARRIVAL,
@@ -47,8 +47,9 @@ from tablestream.operators.buffer.waiting import (
     Waiting,
     changed,
     released,
+    waiting_by_key,
 )
-from tablestream.operators.events import ends, ints, touched_keys
+from tablestream.operators.events import ends, ints, stored_rows
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, OfTable, keyed_rows
 from tablestream.operators.reasons import EXPIRED
 from tablestream.state.changes import (
@@ -111,11 +112,7 @@ class Expiry(OfTable):
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
-        key = {KEY_HASH: pl.Int64(), **self.keys}
-        times = {_DATED: WAITING} | ({ARRIVED: BY_ARRIVAL} if self.needs_clock else {})
-        schema = pl.Schema(key | dict.fromkeys(times, pl.Int64()) | {LIVE: pl.Boolean()})
-        indexes = (by_time(name, time, key, tuple(self.keys), KEY_HASH) for time, name in times.items())
-        return (TraceSpec(_ROWS, schema, tuple(self.keys)), *indexes)
+        return waiting_by_key(_ROWS, _DATED, self.keys, {LIVE: pl.Boolean()}, clock=self.needs_clock)
 
     @property
     def _rule(self) -> ReleaseRule:
@@ -124,15 +121,15 @@ class Expiry(OfTable):
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         (arrived,) = inputs
-        now = pl.lit(0 if context.clock is None else context.clock.now_us, pl.Int64)
+        now = pl.lit(context.now_us, pl.Int64)
         dated = pl.when(LIVE).then(_BY if self.by_column else TS).fill_null(END)
         new = arrived.with_columns(dated.alias(_DATED), now.alias(ARRIVED))
         rows = context.trace(_ROWS)
-        stored = rows.lookup(self._touched(new, context)).drop(LIVE)
+        stored = self._stored(new, context).drop(LIVE)
         new = new.select(SEQ, STEP, *stored.columns)
         waiting = Waiting(self._rule, context, stored, new, _DATED, list(self.keys))
-        (kid,) = number_keys(KEY_HASH, list(self.keys), [waiting.rows])
-        work = _Work(self, waiting, arrived, kid.to_list())
+        (kid,) = number_keys(KEY_HASH, self.keys, [waiting.rows])
+        work = _Work(self, waiting, arrived, kid.tolist())
         work.run()
         columns = KEY_HASH, *self.keys, TS, LIVE
         yield Emission(0, work.passed().select(PARENT, *columns, pl.col("v").alias("v0")))
@@ -143,11 +140,10 @@ class Expiry(OfTable):
         rows.insert(taken_in.unique(list(self.keys), keep="last", maintain_order=True))
         waiting.remember()
 
-    def _touched(self, new: pl.DataFrame, context: Context) -> pl.DataFrame:
-        """The keys that change, and those of rows that may be forgotten."""
-        times = new[_DATED]
-        keys = [new, self._rule.due(context, times.filter(times < END)), *self._rule.overdue(context)]
-        return touched_keys([frame.select(KEY_HASH, *self.keys) for frame in keys])
+    def _stored(self, new: pl.DataFrame, context: Context) -> pl.DataFrame:
+        """Read the rows of the keys that change, and those that may be forgotten."""
+        due = self._rule.due(context, new[_DATED].filter(new[_DATED] < END))
+        return stored_rows(context.trace(_ROWS), new, due, *self._rule.overdue(context))
 
 
 @dataclass

@@ -32,7 +32,7 @@ from typing import NamedTuple
 import polars as pl
 
 from tablestream.errors import BufferFullError
-from tablestream.operators.buffer.time_index import TimeIndex, by_time
+from tablestream.operators.buffer.time_index import TimeIndex
 from tablestream.operators.buffer.waiting import (
     ARRIVED,
     BY_ARRIVAL,
@@ -41,10 +41,11 @@ from tablestream.operators.buffer.waiting import (
     ReleaseRule,
     Waiting,
     released,
+    waiting_by_key,
 )
 from tablestream.operators.calendar import DAY_US
 from tablestream.operators.cells import KEY, VALUE, dtype
-from tablestream.operators.events import ends, ints, touched_keys
+from tablestream.operators.events import ends, ints, stored_rows
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, OfTable, keyed_rows
 from tablestream.operators.upsert import Upsert
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, STEP, TS, number_keys
@@ -97,13 +98,9 @@ class Suppress(OfTable):
 
     @property
     def traces(self) -> tuple[TraceSpec, ...]:
-        key = {KEY_HASH: pl.Int64(), **self.keys}
-        times = {SINCE: WAITING} | ({} if self.wall_clock_us is None else {ARRIVED: BY_ARRIVAL})
         row = {TS: pl.Int64(), LIVE: pl.Boolean(), EXISTS: pl.Boolean(), "v": self.value}
-        schema = pl.Schema(key | dict.fromkeys(times, pl.Int64()) | row)
-        indexes = (by_time(name, time, key, tuple(self.keys), KEY_HASH) for time, name in times.items())
-        rows = self._rows.traces if self.minimal else ()
-        return (TraceSpec(_HELD, schema, tuple(self.keys)), *indexes, *rows)
+        held = waiting_by_key(_HELD, SINCE, self.keys, row, clock=self.needs_clock)
+        return (*held, *(self._rows.traces if self.minimal else ()))
 
     @property
     def _rule(self) -> ReleaseRule:
@@ -116,13 +113,13 @@ class Suppress(OfTable):
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         arrived = self._changes(inputs[0], context) if self.minimal else inputs[0]
-        now = pl.lit(0 if context.clock is None else context.clock.now_us, pl.Int64)
+        now = pl.lit(context.now_us, pl.Int64)
         new = arrived.rename({LIVE: EXISTS}).with_columns(pl.col(TS).alias(SINCE), now.alias(ARRIVED))
         held = self._held(new, context).drop(LIVE)
         new = new.select(SEQ, STEP, *held.columns)
         waiting = Waiting(self._rule, context, held, new, SINCE, list(self.keys))
-        (kid,) = number_keys(KEY_HASH, list(self.keys), [waiting.rows])
-        buffer = _Buffer(self, waiting, kid.to_list(), self._sizes(waiting.rows))
+        (kid,) = number_keys(KEY_HASH, self.keys, [waiting.rows])
+        buffer = _Buffer(self, waiting, kid.tolist(), self._sizes(waiting.rows))
         buffer.work()
         yield Emission(0, buffer.emitted())
         context.trace(_HELD).insert(buffer.changed())
@@ -136,10 +133,8 @@ class Suppress(OfTable):
 
     def _held(self, new: pl.DataFrame, context: Context) -> pl.DataFrame:
         """Read the held rows of the keys that change, and of those that may be emitted."""
-        columns, due = [KEY_HASH, *self.keys], self._rule.due(context, new[TS])
-        keys = [new, due, *self._rule.overdue(context), *self._first_to_wait(new, context)]
-        touched = touched_keys([frame.select(columns) for frame in keys])
-        return context.trace(_HELD).lookup(touched)
+        keys = [self._rule.due(context, new[TS]), *self._rule.overdue(context)]
+        return stored_rows(context.trace(_HELD), new, *keys, *self._first_to_wait(new, context))
 
     def _first_to_wait(self, new: pl.DataFrame, context: Context) -> list[pl.DataFrame]:
         """Read the keys that may have to make room for the changes: as many as these, and as large."""

@@ -8,16 +8,17 @@ event, has its own rule. `changed` is what the state of each takes in.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from tablestream.operators.buffer.time_index import BEGIN, TimeIndex, latest
+from tablestream.operators.buffer.time_index import BEGIN, TimeIndex, by_time, latest
 from tablestream.operators.events import bools, ranks
 from tablestream.operators.operator import NUMBER, PARENT, Context
-from tablestream.state.changes import LIVE, SEQ, STEP
+from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP
+from tablestream.state.trace import TraceSpec
 
 #: Of a waiting row: its number among all that ever waited here, and when it arrived, on the wall clock.
 ARRIVAL, ARRIVED = "_arrival", "_arrived"
@@ -74,8 +75,22 @@ class ReleaseRule:
 def numbered(new: pl.DataFrame, columns: Sequence[str], context: Context) -> pl.DataFrame:
     """Number arriving rows: ``_seq``, ``_step``, and some columns, with arrival number and wall-clock time added."""
     numbers = context.number(new.height, ARRIVALS).alias(ARRIVAL)
-    now = pl.lit(0 if context.clock is None else context.clock.now_us, pl.Int64).alias(ARRIVED)
+    now = pl.lit(context.now_us, pl.Int64).alias(ARRIVED)
     return new.with_columns(numbers, now).select(SEQ, STEP, *columns)
+
+
+def waiting_by_key(
+    name: str, time: str, keys: pl.Schema, row: Mapping[str, pl.DataType], *, clock: bool
+) -> tuple[TraceSpec, ...]:
+    """Describe the trace of rows of which each key has one that waits, and the indexes that have its keys.
+
+    `time`: the column with the times of rows. `row`: the others. `clock`: whether rows leave by the clock, too.
+    """
+    key = {KEY_HASH: pl.Int64(), **keys}
+    times = {time: WAITING} | ({ARRIVED: BY_ARRIVAL} if clock else {})
+    schema = pl.Schema(key | dict.fromkeys(times, pl.Int64()) | dict(row))
+    indexes = (by_time(index, column, key, tuple(keys), KEY_HASH) for column, index in times.items())
+    return (TraceSpec(name, schema, tuple(keys)), *indexes)
 
 
 def changed(rows: pl.DataFrame, stored: int, waits: pl.Expr | pl.Series) -> pl.DataFrame:

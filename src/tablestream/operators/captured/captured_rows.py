@@ -17,7 +17,7 @@ from tablestream.operators.captured.capture import (
     is_known,
     snapshot_place,
 )
-from tablestream.operators.events import bools, ints, latest, pick, previous, run_start, same_rows
+from tablestream.operators.events import bools, existing, ints, latest, previous, run_start, same_rows
 from tablestream.operators.operator import Context
 from tablestream.operators.reasons import UNKNOWN_VALUE
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, last_by
@@ -28,7 +28,7 @@ from tablestream.state.trace import Trace
 UNKNOWN, AT, NAMED = "_unknown", "_at", "_named"
 
 
-def filled(column: str) -> str:
+def filled_reason(column: str) -> str:
     """Name the counter of the values of a column that were taken from the row before."""
     return f"filled {column}"
 
@@ -79,8 +79,7 @@ class CapturedRows:
     @property
     def before(self) -> Ints:
         """The position of the row before each change; -1: there is none."""
-        last = Arrangement(self.kid, np.arange(len(self.kid))).before
-        return np.where(pick(self.live, last, np.False_), last, -1)
+        return existing(Arrangement(self.kid, np.arange(len(self.kid))).before, self.live)
 
     @property
     def moves(self) -> Bools:
@@ -132,7 +131,7 @@ class CapturedRows:
     @property
     def _begins(self) -> Bools:
         """Whether a row may begin at each place: the first of a key, or the one behind a delete."""
-        return starts(self.kid) | previous(~self.live, starts(self.kid), np.True_)
+        return starts(self.kid) | previous(~self.live, starts(self.kid), True)
 
     def _source(self, is_unknown: Bools) -> Ints:
         """The position from which each row has the value of a column; -1: none."""
@@ -162,7 +161,7 @@ class CapturedRows:
             value = value.with_columns(column.alias(name))
             still[number] = is_unknown & (source[number] < 0) & self.live
             count = int((takes & (ints(self.frame[SEQ]) > 0)).sum())
-            context.dropped[filled(columns[number])] += count
+            context.dropped[filled_reason(columns[number])] += count
         unknown_now = _numbers(still)
         frame = self.frame.with_columns(
             pl.when(LIVE).then(value.to_struct("v")).alias("v"),
@@ -173,7 +172,7 @@ class CapturedRows:
     def newest(self) -> pl.DataFrame:
         """The last row of each key, if it says something new."""
         wanted = self.changed | bools((self.frame[SEQ] > 0) & self.frame[NAMED].is_not_null())
-        return last_by(self.frame.filter(pl.Series(wanted)), pl.Series(self.kid[wanted]))
+        return last_by(self.frame.filter(pl.Series(wanted)), self.kid[wanted])
 
 
 def _numbers(masks: dict[int, Bools]) -> pl.Series:

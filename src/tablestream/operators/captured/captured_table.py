@@ -56,9 +56,9 @@ from tablestream.operators.captured.capture import (
     is_numbered,
     snapshot_place,
 )
-from tablestream.operators.captured.captured_rows import AT, NAMED, UNKNOWN, CapturedRows, filled
+from tablestream.operators.captured.captured_rows import AT, NAMED, UNKNOWN, CapturedRows, filled_reason
 from tablestream.operators.captured.feed_checks import check_preimages, check_unique
-from tablestream.operators.events import bools, run_start, touched_keys
+from tablestream.operators.events import bools, run_start, stored_rows
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, OfTable, keyed_rows
 from tablestream.operators.reasons import ADDED_COLUMN, REPEATED, UNKNOWN_VALUE
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, number_keys
@@ -141,7 +141,7 @@ class CapturedTable(OfTable):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return (REPEATED, UNKNOWN_VALUE, ADDED_COLUMN, *map(filled, self.columns))
+        return (REPEATED, UNKNOWN_VALUE, ADDED_COLUMN, *map(filled_reason, self.columns))
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Process the changes up to each truncate, then the ends of snapshots."""
@@ -235,17 +235,20 @@ class CapturedTable(OfTable):
         here = bools(rows.frame["moved_from"].is_not_null())
         if not self.follows_moves:
             return np.zeros(len(here), dtype=bool)
-        trace = context.trace(_MOVED_KEYS)
         keys = rows.frame.select(KEY_HASH, *self.keys)
-        stored = trace.lookup(touched_keys([keys])).select(KEY_HASH, *self.keys)
-        if stored.is_empty() and not here.any():
+        before = self._were_moved(keys, context)
+        if not (before.any() or here.any()):
             return here
-        known, kid = number_keys(KEY_HASH, list(self.keys), [stored, keys])
         since = np.maximum.accumulate(np.where(here, np.arange(len(here)), -1))
-        moved = bools(kid.is_in(known.implode())) | (since >= run_start(starts(rows.kid)))
         new = keys.filter(pl.Series(here)).unique(maintain_order=True)
-        trace.insert(new.with_columns(pl.lit(value=True).alias(LIVE)))
-        return moved
+        context.trace(_MOVED_KEYS).insert(new.with_columns(pl.lit(value=True).alias(LIVE)))
+        return before | (since >= run_start(starts(rows.kid)))
+
+    def _were_moved(self, keys: pl.DataFrame, context: Context) -> Bools:
+        """Whether a row was moved to each key before."""
+        stored = stored_rows(context.trace(_MOVED_KEYS), keys)
+        known, kid = number_keys(KEY_HASH, self.keys, [stored, keys])
+        return np.isin(kid, known)
 
     def _emitted(self, rows: CapturedRows, moved: Bools) -> pl.DataFrame:
         """The changes of rows and, before a row's delete, the row that leaves for another key."""
@@ -255,11 +258,10 @@ class CapturedTable(OfTable):
         if not self.follows_moves:
             return rows.frame.filter(pl.Series(chosen)).select(columns)
         one_shard = pl.Series(moved, dtype=pl.Boolean)
-        route = pl.when(one_shard).then(_ONE_SHARD).otherwise(KEY_HASH).alias(FOREIGN_HASH)
         move = pl.concat_str("moved_from", "key", _OCCASION, separator="\n", ignore_nulls=True)
         changes = rows.frame.select(
             *columns,
-            route,
+            _route(one_shard),
             UNKNOWN,
             one_shard.alias(MOVED),
             pl.when(pl.Series(moves)).then(move).alias(MOVE),
@@ -341,12 +343,9 @@ class CapturedTable(OfTable):
         context.trace(_ROWS).insert(gone)
         numbers = pl.int_range(pl.len(), dtype=pl.Int64)
         if self.follows_moves:
-            keys = gone.select(KEY_HASH, *self.keys)
-            moved = context.trace(_MOVED_KEYS).lookup(keys).select(KEY_HASH, *self.keys)
-            known, kid = number_keys(KEY_HASH, list(self.keys), [moved, keys])
-            one_shard = pl.Series(kid.is_in(known.implode()))
+            one_shard = pl.Series(self._were_moved(gone.select(KEY_HASH, *self.keys), context))
             gone = gone.with_columns(
-                pl.when(one_shard).then(_ONE_SHARD).otherwise(KEY_HASH).alias(FOREIGN_HASH),
+                _route(one_shard),
                 one_shard.alias(MOVED),
                 pl.lit(None, pl.String()).alias(MOVE),
                 pl.lit(value=False).alias(LEFT),
@@ -355,6 +354,11 @@ class CapturedTable(OfTable):
             pl.lit(int(control[SEQ][0]), pl.Int64).alias(PARENT), context.among_shards(numbers).alias(NUMBER)
         )
         yield Emission(0, gone.select(PARENT, NUMBER, *self.outputs[0]))
+
+
+def _route(one_shard: pl.Series) -> pl.Expr:
+    """Where rows go: those that were moved to the shard that knows them."""
+    return pl.when(one_shard).then(_ONE_SHARD).otherwise(KEY_HASH).alias(FOREIGN_HASH)
 
 
 def _said(messages: pl.DataFrame) -> pl.DataFrame:

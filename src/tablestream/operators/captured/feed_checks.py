@@ -32,7 +32,7 @@ from tablestream.operators.arrangement import Arrangement, TableRows
 from tablestream.operators.captured.capture import CAPTURE, DELETE, PREIMAGE, UPSERT
 from tablestream.operators.captured.captured_rows import AT
 from tablestream.operators.cells import cells
-from tablestream.operators.events import bools, ints, pick
+from tablestream.operators.events import bools, existing, ints, pick
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ
 from tablestream.state.positions import Bools, Ints, gather
 from tablestream.state.trace import Trace
@@ -57,8 +57,7 @@ def check_preimages(changes: pl.DataFrame, columns: Sequence[str], trace: Trace)
     table = TableRows.of(trace, _of_keys(shown, shown.filter("preimage"), keys))
     rows, arranged = table.rows, Arrangement.of(table.key, ints(table.rows[SEQ]))
     said = bools(rows["preimage"].fill_null(value=False))
-    before = arranged.by_row(arranged.latest(~said[arranged.row]))
-    before = np.where(pick(bools(rows[LIVE]), before, np.False_), before, -1)
+    before = existing(arranged.by_row(arranged.latest(~said[arranged.row])), bools(rows[LIVE]))
     at = np.arange(len(said))
     equal = [_same(column, at, before) for column in rows["v"].struct.unnest()]
     wrong = np.flatnonzero(said & ((before < 0) | ~np.logical_and.reduce([at >= 0, *equal])))
@@ -87,7 +86,7 @@ def check_unique(changes: pl.DataFrame, trace: Trace) -> None:
     table = TableRows.of(trace, _of_keys(versions, versions.filter("alone"), keys))
     arranged = Arrangement.of(table.key, ints(table.rows[SEQ]))
     before = arranged.by_row(arranged.before)
-    was = pick(bools(table.rows[LIVE]), before, np.False_)
+    was = pick(bools(table.rows[LIVE]), before, False)
     again = bools(gather(table.rows[AT], before).eq(table.rows[AT]).fill_null(value=False))
     wrong = bools(table.rows["alone"].fill_null(value=False)) & was & ~again
     _refuse(table.rows.filter(pl.Series(wrong)), keys)
@@ -104,7 +103,7 @@ def _refuse(wrong: pl.DataFrame, keys: Sequence[str]) -> None:
     if wrong.is_empty():
         return
     first = wrong.sort(SEQ).head(1)
-    key = ", ".join(data_text(cells(first[name])[0]) for name in keys)
+    key = ", ".join(data_text(_cell(first[name], 0)) for name in keys)
     raise CaptureError(
         f"The feed has several rows with the key {key} in version {_version(first[AT][0])}: key= does not identify a"
         " row.",

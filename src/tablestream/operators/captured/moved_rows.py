@@ -29,14 +29,14 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.buffer.waiting import ARRIVAL, ARRIVALS, EXISTS, WAITING, changed, released
-from tablestream.operators.captured.captured_rows import UNKNOWN, filled
+from tablestream.operators.captured.captured_rows import UNKNOWN, filled_reason
 from tablestream.operators.captured.captured_table import (
     LEFT,
     MOVE,
     MOVED,
     changes_of_captured,
 )
-from tablestream.operators.events import touched_keys
+from tablestream.operators.events import stored_rows
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, OfTable
 from tablestream.operators.reasons import UNKNOWN_VALUE
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, number_keys
@@ -80,7 +80,7 @@ class MovedRows(OfTable):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return (UNKNOWN_VALUE, *map(filled, self.columns))
+        return (UNKNOWN_VALUE, *map(filled_reason, self.columns))
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Pass on the rows that were never moved; fill the others."""
@@ -102,17 +102,14 @@ class _Moves:
         self._operator, self._arrived, self._context = operator, arrived, context
         self._waiting = context.trace(WAITING).scan().sort(ARRIVAL)
         self._leaving = context.trace(_LEAVING).scan().sort(ARRIVAL)
-        key = [KEY_HASH, *operator.keys]
-        touched = touched_keys([arrived.select(key), self._waiting.select(key)])
-        stored = context.trace(_ROWS).lookup(touched)
+        stored = stored_rows(context.trace(_ROWS), arrived, self._waiting)
         self._messages = self._all_messages()
-        frames = [stored.select(key), self._messages.select(key)]
-        known, numbers = number_keys(KEY_HASH, list(operator.keys), frames)
-        self._kids = numbers.to_list()
+        known, numbers = number_keys(KEY_HASH, operator.keys, [stored, self._messages])
+        self._kids = numbers.tolist()
         parts = [stored["v"], self._leaving["v"], self._messages["v"]]
         self._pool = pl.concat(parts, rechunk=False).struct.unnest()
         width = len(operator.columns)
-        self._rows: dict[int, Parts | None] = {kid: [at] * width for at, kid in enumerate(known)}
+        self._rows: dict[int, Parts | None] = {kid: [at] * width for at, kid in enumerate(known.tolist())}
         #: The rows that left, and of each move which of them wait; None: the row under the new key did not need it.
         self._leavers: list[tuple[str, Parts | None]] = []
         self._left: dict[str, deque[int]] = defaultdict(deque)
@@ -217,7 +214,7 @@ class _Moves:
         for number, part in enumerate(parts):
             if part < 0 and known is not None and known[number] >= 0:
                 parts[number] = known[number]
-                self._context.dropped[filled(self._operator.columns[number])] += 1
+                self._context.dropped[filled_reason(self._operator.columns[number])] += 1
 
     def _rejected(self, at: int, seq: int) -> pl.DataFrame:
         zeros = pl.lit(seq, pl.Int64).alias(SEQ), pl.lit(0, pl.Int64).alias(STEP)

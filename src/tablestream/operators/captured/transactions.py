@@ -34,7 +34,7 @@ from tablestream.errors import CaptureError
 from tablestream.operators.buffer.waiting import ARRIVAL, ARRIVALS, EXISTS, WAITING, changed
 from tablestream.operators.captured.capture import CAPTURE, CONTROL, IN_ONE_SHARD, IS_EVENT, TYPE
 from tablestream.operators.captured.captured_table import CapturedTable
-from tablestream.operators.events import touched_keys
+from tablestream.operators.events import stored_rows
 from tablestream.operators.operator import (
     NUMBER,
     PARENT,
@@ -133,8 +133,8 @@ class TransactionGate(Operator):
         stood = context.trace(_LINE).scan().sort(ARRIVAL)
         line = pl.concat([stood, self._ended(ends, context)])
         names = arrived.select(_HASH, TRANSACTION).unique()
-        asked = touched_keys([names, line.select(_hashed(), TRANSACTION)])
-        stored = context.trace(_SEEN).lookup(asked).select(_HASH, TRANSACTION, EVENT)
+        stored = stored_rows(context.trace(_SEEN), names, line.select(_hashed(), TRANSACTION))
+        stored = stored.select(_HASH, TRANSACTION, EVENT)
         seen = pl.concat([stored, arrived.select(stored.columns)]).unique(keep="first", maintain_order=True)
         # released before, and an event arrives
         again = sorted(set(context.trace(_ENDED).lookup(names)[TRANSACTION]) - set(line[TRANSACTION]))
@@ -150,10 +150,9 @@ class TransactionGate(Operator):
         found = ends.select(pl.col("v").struct.unnest(), TS).unique("c0", keep="first", maintain_order=True)
         names = found.select(pl.col("c0").alias(TRANSACTION)).with_columns(_hashed())
         known = set(context.trace(_ENDED).lookup(names)[TRANSACTION])
-        now = 0 if context.clock is None else context.clock.now_us
         numbers = context.number(found.height, _ENDS)
         new = [
-            (0, number, name, time, self._expected(tables or [], counts or []), now, True)
+            (0, number, name, time, self._expected(tables or [], counts or []), context.now_us, True)
             for number, (name, tables, counts, time) in zip(numbers, found.iter_rows(), strict=True)
             if name not in known
         ]
@@ -304,11 +303,12 @@ class HeldChanges(OfTable):
         rows = arrived.filter(~pl.col(_IS_CONTROL))
         if rows[TRANSACTION].has_nulls():
             zero = pl.lit(0, pl.Int64).alias(SEQ)
-            blocked = context.trace(_BLOCKED).lookup(touched_keys([rows.select(key)]))
+            blocked = stored_rows(context.trace(_BLOCKED), rows)
             both = pl.concat(
                 [one.select(*key, TRANSACTION, NUMBER, SEQ) for one in (blocked.with_columns(zero), rows)]
             )
-            (kid,) = number_keys(KEY_HASH, list(self.keys), [both])
+            (numbers,) = number_keys(KEY_HASH, self.keys, [both])
+            kid = pl.Series(numbers)
             waits = pl.col(TRANSACTION).is_not_null()
             both = both.with_columns(
                 pl.col(TRANSACTION).forward_fill().over(kid),
@@ -332,10 +332,10 @@ class HeldChanges(OfTable):
         trace = context.trace(_BLOCKED)
         rows = waits.filter(~pl.col(_IS_CONTROL)).select(*key, TRANSACTION, NUMBER)
         if rows.height:
-            (kid,) = number_keys(KEY_HASH, list(self.keys), [rows])
+            (kid,) = number_keys(KEY_HASH, self.keys, [rows])
             trace.insert(last_by(rows, kid).with_columns(pl.lit(value=True).alias(LIVE)))
         free = released.filter(~pl.col(_IS_CONTROL)).select(*key, TRANSACTION)
         if free.height:
-            stored = trace.lookup(touched_keys([free.select(key)]))
+            stored = stored_rows(trace, free)
             over = stored.filter(pl.col(TRANSACTION).is_in(free[TRANSACTION].unique().implode()))
             trace.insert(over.with_columns(pl.lit(value=False).alias(LIVE)))

@@ -61,9 +61,9 @@ import polars as pl
 
 from tablestream.operators.buffer.time_index import BEGIN, END
 from tablestream.operators.calendar import FIRST_US
-from tablestream.operators.events import bools, chunks, ints, touched_keys
+from tablestream.operators.events import bools, expanded_in_parts, ints
 from tablestream.operators.joins.foreign_key_answer import AFTER_FAN_OUT
-from tablestream.operators.joins.foreign_key_subscribe import CHANGED, KIND, NEW, Ask
+from tablestream.operators.joins.foreign_key_subscribe import KIND, NEW, Ask, ask_schema
 from tablestream.operators.joins.merged_order import OPEN, MergedOrder
 from tablestream.operators.joins.subscriptions import Subscriptions
 from tablestream.operators.operator import (
@@ -74,6 +74,7 @@ from tablestream.operators.operator import (
     Emission,
     Operator,
     keyed_rows,
+    numbered_on,
 )
 from tablestream.operators.reasons import BEFORE_HISTORY, EXPIRED
 from tablestream.operators.versions import BOUND, POSITION, History, OpenVersions, Versions
@@ -81,7 +82,6 @@ from tablestream.state.changes import (
     AS_OF,
     FOREIGN_HASH,
     KEY_HASH,
-    LATEST,
     LIVE,
     SEQ,
     STEP,
@@ -134,12 +134,8 @@ class AsOfAnswer(Operator):
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        foreign = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys}
-        key = {AS_OF: pl.Int64(), KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64()}
-        marks = {KIND: pl.Int8(), NEW: pl.Boolean(), CHANGED: pl.Boolean()}
-        left = {**foreign, **key, **marks, "v": self.left_value}
-        right = {**foreign, TS: pl.Int64(), LIVE: pl.Boolean(), LATEST: pl.Boolean(), "v": self.right_value}
-        return pl.Schema(left), pl.Schema(right)
+        pointing = {**self.foreign_keys, AS_OF: pl.Int64()}
+        return ask_schema(pointing, self.keys, self.left_value), self.versions.changes
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:
@@ -176,15 +172,14 @@ class AsOfAnswer(Operator):
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         """Write the right changes, answer the left messages, and then the left rows that the right changes reach."""
         left, right = inputs
-        observed = context.observed
+        bound = self.versions.bound(context.observed)
         in_time = self.versions.in_time((left.clear(), right), context)
         puts = right[in_time[POSITION]].with_columns(in_time[BOUND])
         work = _Work(self, left, puts, context)
-        work.look_up(BEGIN if observed is None else observed - self.history_us)
+        work.look_up(BEGIN if bound is None else bound)
         yield Emission(0, work.answers())
         work.remember()
-        for rows in work.fan_out():
-            yield Emission(0, rows)
+        yield from numbered_on(work.fan_out(), first=1)
 
 
 class _Work:
@@ -198,7 +193,7 @@ class _Work:
         self._join, self._left, self._puts, self._context = join, left, puts, context
         self._trace = context.trace("subscriptions")
         self._versions = join.versions.opened(context.trace(join.versions.name), puts, left)
-        left_id, right_id = map(ints, number_keys(FOREIGN_HASH, list(join.foreign_keys), [left, puts]))
+        left_id, right_id = number_keys(FOREIGN_HASH, join.foreign_keys, [left, puts])
         self._merged = MergedOrder.of(left, puts, (left_id, right_id), atomic=True, minimal_right=False)
         self._kind = ints(left[KIND])
         self._spans: list[Span] = []
@@ -227,8 +222,9 @@ class _Work:
             name: np.array([getattr(span, name) for span in self._spans], dtype=np.int64)
             for name in Span._fields
         }
-        self._read(np.array(unknown, dtype=np.int64))
-        self._keep_what_they_had(np.array(unknown, dtype=np.int64))
+        lost = np.array(unknown, dtype=np.int64)
+        self._read(lost)
+        self._keep_what_they_had(lost)
 
     def _read(self, unknown: Ints) -> None:
         """Read the subscriptions in the spans, and those about which messages find nothing known."""
@@ -238,15 +234,14 @@ class _Work:
         low = key_times(np.concatenate(hashes), np.concatenate([self._column["low"], times]))
         high = key_times(np.concatenate(hashes), np.concatenate([self._column["high"] - 1, times]))
         self._stored: Found = self._trace.find_between(low, high)
-        keys = touched_keys([self._puts[self._join.foreign][puts], self._left[self._join.foreign][left]])
+        ids = np.concatenate([self._merged.right_id[self._column["put"]], self._merged.left_id[unknown]])
+        every = pl.concat([self._puts[self._join.foreign][puts], self._left[self._join.foreign][left]])
+        kid, first = np.unique(ids, return_index=True)
+        self._keys = every[pl.Series(first)].hstack([pl.Series("_kid", kid)])
         rows = self._stored.rows
         rows = rows.with_columns(gather(self._stored.column(FOREIGN_HASH), ints(rows["_row"])))
         # Others have the same `KEY_TIME`, but another key.
-        self._rows = rows.join(keys, on=self._join.foreign, how="semi", nulls_equal=True)
-        ids = np.concatenate([self._merged.right_id[self._column["put"]], self._merged.left_id[unknown]])
-        every = pl.concat([self._puts[self._join.foreign][puts], self._left[self._join.foreign][left]])
-        first = pl.Series(np.unique(ids, return_index=True)[1], dtype=pl.Int64)
-        self._keys = every[first].hstack([pl.Series("_kid", ids[ints(first)], dtype=pl.Int64)])
+        self._rows = rows.join(self._keys, on=self._join.foreign, how="semi", nulls_equal=True)
 
     @property
     def _right(self) -> pl.Series:
@@ -262,7 +257,7 @@ class _Work:
             return
         identity = [*self._join.foreign, AS_OF, KEY_HASH, *self._join.keys]
         mine, theirs = number_keys(FOREIGN_HASH, identity[1:], [self._left[identity], self._rows[identity]])
-        of_message, of_row = mine.to_list(), theirs.to_list()
+        of_message, of_row = mine.tolist(), theirs.tolist()
         had = self._had(of_row)
         wanted = {of_message[message] for message in unknown[renews].tolist()}
         asking = set(unknown[renews].tolist())
@@ -324,7 +319,7 @@ class _Work:
             pl.Series(LIVE, self._kind >= Ask.ANSWER_ALWAYS, dtype=pl.Boolean),
             gather(self._right, self._found).alias("v1"),
         )
-        self._write(last_by(rows, pl.Series(self._merged.left_id), [AS_OF, *self._join.keys]))
+        self._write(last_by(rows, self._merged.left_id, [AS_OF, *self._join.keys]))
 
     def _write(self, rows: pl.DataFrame) -> None:
         numbers = key_times(ints(rows[FOREIGN_HASH]), ints(rows[AS_OF]))
@@ -341,16 +336,13 @@ class _Work:
         parts = Subscriptions.parts(
             self._left, self._rows, self._keys, stored, keys, list(self._join.foreign_keys), self._merged
         )
-        number = 1
         for part in parts:
             last = np.full(len(part.row), -1, dtype=np.int64)
-            for span, position in chunks(*self._bounds(part), FAN_OUT_ROWS):
+            for span, position in expanded_in_parts(*self._bounds(part), FAN_OUT_ROWS):
                 reached = self._reached(part, span, position)
                 span, position = span[reached], position[reached]  # noqa: PLW2901 - only these
                 last[position] = span  # spans rise
-                rows = self._rows_of(part, span, position, values, times)
-                yield rows.with_columns(pl.int_range(number, number + pl.len(), dtype=pl.Int64).alias(NUMBER))
-                number += rows.height
+                yield self._rows_of(part, span, position, values, times)
             changed = np.flatnonzero((last >= 0) & (part.end == OPEN))
             for begin in range(0, len(changed), FAN_OUT_ROWS):
                 self._rewrite(part, changed[begin : begin + FAN_OUT_ROWS], last, values, times)

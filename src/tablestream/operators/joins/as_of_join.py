@@ -57,7 +57,7 @@ from tablestream.operators.buffer.waiting import (
     numbered,
     released,
 )
-from tablestream.operators.events import ints, touched_keys
+from tablestream.operators.events import ints, stored_rows
 from tablestream.operators.joins.stream_table_join import joinable, last_places, stream_table_inputs
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Pointing, keyed_rows
 from tablestream.operators.reasons import BEFORE_HISTORY, LATE, NULL_KEY_OR_VALUE
@@ -211,9 +211,8 @@ class AsOfJoin(Pointing):
 
     def _correctable(self, puts: pl.DataFrame, context: Context) -> pl.DataFrame:
         """The joined records of the keys whose versions arrive."""
-        keys = touched_keys([puts.select(FOREIGN_HASH, *self.foreign_keys)])
         none = pl.lit(-1, pl.Int64)
-        joined = context.trace(self._joined.name).lookup(keys).sort(ARRIVAL)
+        joined = stored_rows(context.trace(self._joined.name), puts).sort(ARRIVAL)
         return joined.select(none.alias(SEQ), none.alias(STEP), *self._joined.schema)
 
     def _rows(

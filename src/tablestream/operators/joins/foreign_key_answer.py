@@ -58,19 +58,19 @@ import polars as pl
 
 from tablestream.operators.arrangement import table_rows
 from tablestream.operators.events import (
-    bools,
-    chunks,
+    NEVER,
+    are_equal,
     ends,
+    expanded_in_parts,
     ints,
     latest,
-    never,
     pick,
     previous,
     run_start,
     running,
-    touched_keys,
+    stored_rows,
 )
-from tablestream.operators.joins.foreign_key_subscribe import CHANGED, KIND, NEW, Ask, answer_schema
+from tablestream.operators.joins.foreign_key_subscribe import KIND, NEW, Ask, answer_schema, ask_schema
 from tablestream.operators.joins.merged_order import OPEN, MergedOrder
 from tablestream.operators.joins.subscriptions import Subscriptions
 from tablestream.operators.operator import (
@@ -82,6 +82,7 @@ from tablestream.operators.operator import (
     HasFinal,
     pointing_trace,
     rows_trace,
+    timed_changes,
 )
 from tablestream.operators.reasons import STALE
 from tablestream.state.changes import (
@@ -145,12 +146,8 @@ class ForeignKeyAnswer(HasFinal):
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        foreign = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys}
-        key = {KEY_HASH: pl.Int64(), **self.keys}
-        marks = {KIND: pl.Int8(), NEW: pl.Boolean(), CHANGED: pl.Boolean()}
-        left = {**foreign, **key, TS: pl.Int64(), **marks, "v": self.left_value}
-        right = {**foreign, TS: pl.Int64(), ROW_TS: pl.Int64(), LIVE: pl.Boolean(), "v": self.right_value}
-        return pl.Schema(left), pl.Schema(right)
+        left = ask_schema(self.foreign_keys, self.keys, self.left_value)
+        return left, timed_changes(self.foreign_keys, self.right_value, FOREIGN_HASH)
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:
@@ -217,7 +214,7 @@ class ForeignKeyAnswer(HasFinal):
             yield Emission(0, self._unmatched_rows(changes))
         yield Emission(0, self._answers(left, rights, merged))
         yield from self._fan_out(left, rights, merged, context)
-        last = last_by(left, pl.Series(merged.left_id), [*self.keys])
+        last = last_by(left, merged.left_id, self.keys)
         context.trace("subscriptions").insert(
             last.select(
                 *self._foreign, KEY_HASH, *self.keys, (pl.col(KIND) >= Ask.ANSWER_ALWAYS).alias(LIVE), "v"
@@ -252,7 +249,7 @@ class ForeignKeyAnswer(HasFinal):
         chosen = np.flatnonzero(answered)
         has, found = has[chosen], found[chosen]
         live = pl.Series((kind[chosen] >= Ask.ANSWER_ALWAYS) & (has | self.keep_left), dtype=pl.Boolean)
-        right_ts = gather(rights[ROW_TS], found).fill_null(never())
+        right_ts = gather(rights[ROW_TS], found).fill_null(NEVER)
         return left[chosen].select(
             pl.col(SEQ).alias(PARENT),
             pl.lit(AFTER_FAN_OUT, pl.Int64).alias(NUMBER),
@@ -267,8 +264,8 @@ class ForeignKeyAnswer(HasFinal):
         """Whether the right row that a left message found did not exist before the step."""
         if not self.atomic:
             return np.zeros(left.height, dtype=bool)
-        step = pick(ints(rights[STEP]), merged.found, never())
-        return np.asarray((step == ints(left[STEP])) & ~pick(merged.right_was, merged.found, np.True_))
+        step = pick(ints(rights[STEP]), merged.found, NEVER)
+        return np.asarray((step == ints(left[STEP])) & ~pick(merged.right_was, merged.found, True))
 
     def _fan_out(
         self, left: pl.DataFrame, rights: pl.DataFrame, merged: MergedOrder, context: Context
@@ -291,7 +288,7 @@ class ForeignKeyAnswer(HasFinal):
         for subscriptions in parts:
             low = np.searchsorted(subscriptions.foreign, merged.right_id[changes], "left")
             high = np.searchsorted(subscriptions.foreign, merged.right_id[changes], "right")
-            for owner, position in chunks(low, high, FAN_OUT_ROWS):
+            for owner, position in expanded_in_parts(low, high, FAN_OUT_ROWS):
                 reached = self._reached(subscriptions, merged, rights, changes[owner], position, context)
                 rows = self._fan_rows(
                     subscriptions, rights, changes[owner[reached]], position[reached], payload
@@ -333,8 +330,7 @@ class ForeignKeyAnswer(HasFinal):
     def _points_at_itself(self, left: pl.DataFrame, right: pl.DataFrame) -> Bools:
         """Whether the left key equals the right key, row by row."""
         pairs = zip(self.keys, self.foreign_keys, strict=True)
-        equal = (left[key].eq_missing(right[foreign]) for key, foreign in pairs)
-        return bools(pl.select(pl.all_horizontal(*equal)).to_series())
+        return are_equal((left[key], right[foreign]) for key, foreign in pairs)
 
     def _fan_rows(
         self,
@@ -395,7 +391,7 @@ class UnmatchedRows:
         """Return the changes of unmatched rows: ``_parent``, ``_fh``, right key, ``_ts``, ``_live``, ``v1``."""
         columns = [FOREIGN_HASH, *self.foreign_keys]
         keys = pl.concat([rights.select(columns), left.select(columns)])[merged.arranged.row]
-        stored = trace.lookup(touched_keys([keys]))
+        stored = stored_rows(trace, keys)
         known = keys.join(stored, on=columns, how="left", nulls_equal=True, maintain_order="left")
         base = ints(known[COUNT].fill_null(0))
         coming = (ints(left[KIND]) >= Ask.ANSWER_ALWAYS) & left[NEW].to_numpy()
@@ -420,16 +416,16 @@ class UnmatchedRows:
         )
         is_right = order < rights.height
         right = arranged.latest(is_right)
-        unmatched = pick(merged.right_live, right, np.False_) & (count == 0)
+        unmatched = pick(merged.right_live, right, False) & (count == 0)
         first, end = arranged.turns(step if self.atomic else np.arange(len(order)))
-        was = previous(unmatched, arranged.begins, np.False_)[first]
+        was = previous(unmatched, arranged.begins, False)[first]
         changed = is_right.copy()
         changed[is_right] = merged.right_changed[order[is_right]]
         change = latest(changed, arranged.begins)[end]
         by_right = change >= first
         emits = (seq[first] > 0) & ((unmatched[end] & (by_right | ~was)) | (was & ~unmatched[end]))
-        row_ts = pick(ints(rights[ROW_TS]), right[end], never())
-        left_ts = np.maximum.reduceat(np.where(is_right, never(), ts), first) if len(first) else first
+        row_ts = pick(ints(rights[ROW_TS]), right[end], NEVER)
+        left_ts = np.maximum.reduceat(np.where(is_right, NEVER, ts), first) if len(first) else first
         time = np.where(by_right, ts[change], np.maximum(left_ts, row_ts))
         value = np.where(unmatched[end], right[end], -1)
         changes: pl.DataFrame = keys[first[emits]]

@@ -83,6 +83,12 @@ VALUE_HASH = "_vh"
 TO_RIGHT, TO_RESULT = 0, 1
 
 
+def ask_schema(foreign_keys: Mapping[str, pl.DataType], keys: pl.Schema, value: pl.DataType) -> pl.Schema:
+    """The columns of messages to the right side; `foreign_keys`: those by which they go there."""
+    row = {FOREIGN_HASH: pl.Int64(), **foreign_keys, KEY_HASH: pl.Int64(), **keys, TS: pl.Int64()}
+    return pl.Schema({**row, KIND: pl.Int8(), NEW: pl.Boolean(), CHANGED: pl.Boolean(), "v": value})
+
+
 def answer_schema(
     keys: pl.Schema, foreign_keys: Mapping[str, pl.DataType], value: pl.DataType, right_value: pl.DataType
 ) -> pl.Schema:
@@ -124,14 +130,11 @@ class ForeignKeySubscribe(HasFinal):
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:
-        foreign = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys}
-        kind = {KIND: pl.Int8(), NEW: pl.Boolean(), CHANGED: pl.Boolean()}
-        messages = {**foreign, KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), **kind, "v": self.value}
         unmatched = self.keep_right or self.rules is Rules.PAIR
         answers = answer_schema(
             self.keys, self.foreign_keys if unmatched else {}, self.value, self.right_value
         )
-        return pl.Schema(messages), answers
+        return ask_schema(self.foreign_keys, self.keys, self.value), answers
 
     @property
     def can_be_final(self) -> bool:
@@ -179,7 +182,7 @@ class ForeignKeySubscribe(HasFinal):
             deltas=deltas,
             message=deltas.now - (rows.height - messages),
             has=points[deltas.now],
-            had=pick(points, deltas.before, np.False_),
+            had=pick(points, deltas.before, False),
             same=same_rows(foreign, deltas.now, deltas.before),
         )
 

@@ -25,15 +25,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
-from tablestream.operators.events import ints, ranks, touched_keys
+from tablestream.operators.events import ints, ranks, stored_rows
 from tablestream.operators.joins.history_subscribe import ASKS, HistorySubscribe
 from tablestream.operators.joins.result_history import END, piece_schema
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Pointing
 from tablestream.operators.reasons import EXPIRED
 from tablestream.operators.versions import BOUND, INPUT, POSITION, OpenVersions, Versions, columns_of
-from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, TS, last_by
+from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, last_by
 from tablestream.state.positions import gather
 from tablestream.state.trace import TraceSpec
 
@@ -65,8 +66,7 @@ class HistoryAnswer(Pointing):
     def inputs(self) -> tuple[pl.Schema, ...]:
         values = (self.value, self.right_value)
         subscribe = HistorySubscribe(self.keys, self.foreign_keys, *values, self.history_us)
-        right = {FOREIGN_HASH: pl.Int64(), **self.foreign_keys, TS: pl.Int64(), LIVE: pl.Boolean()}
-        return subscribe.outputs[0], pl.Schema({**right, LATEST: pl.Boolean(), "v": self.right_value})
+        return subscribe.outputs[0], self._versions.changes
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:
@@ -98,10 +98,9 @@ class HistoryAnswer(Pointing):
         """Answer the subscriptions that ask, send new versions to all subscriptions, and remember both."""
         arrived, changes = inputs
         events = self._versions.in_time(inputs, context)
-        foreign = [FOREIGN_HASH, *self.foreign_keys]
-        stored = context.trace(self._subscriptions.name).lookup(touched_keys([changes.select(foreign)]))
+        stored = stored_rows(context.trace(self._subscriptions.name), changes)
         trace = context.trace(self._versions.name)
-        columns = [*foreign, KEY_HASH, *self.keys, TS, END, "v"]
+        columns = [FOREIGN_HASH, *self.foreign_keys, KEY_HASH, *self.keys, TS, END, "v"]
         subscriptions = pl.concat([stored.select(columns), arrived.select(columns)])
         versions = self._versions.opened(trace, changes, subscriptions)
         answers = _Answers(versions, subscriptions, ranks(subscriptions, list(self.keys)), stored.height)
@@ -109,10 +108,10 @@ class HistoryAnswer(Pointing):
         context.dropped[EXPIRED] += answers.expired
         yield Emission(0, self._rows(pieces, subscriptions, versions))
         versions.remember(trace, context.observed)
-        number = pl.Series(versions.numbers[1][stored.height :], dtype=pl.Int64)
+        number = np.array(versions.numbers[1][stored.height :], dtype=np.int64)
         lasts = (pl.col(END) > pl.col(TS)).fill_null(value=True)
         last = last_by(arrived, number, [*self.keys, TS]).with_columns(lasts.alias(LIVE))
-        bound = None if context.observed is None else context.observed - self.history_us
+        bound = self._versions.bound(context.observed)
         context.trace(self._subscriptions.name).insert(last, expired_before=bound)
 
     def _rows(

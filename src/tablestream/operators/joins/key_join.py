@@ -42,10 +42,30 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.arrangement import Arrangement, TableRows, table_rows
-from tablestream.operators.events import bools, ends, ints, latest, never, pick, previous, repeats, run_start
-from tablestream.operators.operator import PARENT, CanBeThin, Context, Emission, keyed_rows, rows_trace
+from tablestream.operators.events import (
+    NEVER,
+    bools,
+    ends,
+    existing,
+    ints,
+    latest,
+    pick,
+    previous,
+    repeats,
+    run_end,
+    run_start,
+)
+from tablestream.operators.operator import (
+    PARENT,
+    CanBeThin,
+    Context,
+    Emission,
+    keyed_rows,
+    rows_trace,
+    timed_changes,
+)
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, STEP, TS
-from tablestream.state.positions import Bools, Ints, gather, starts
+from tablestream.state.positions import Bools, Ints, gather, put_back, starts
 from tablestream.state.trace import TraceSpec
 
 How = Literal["inner", "left", "right", "outer"]
@@ -98,8 +118,7 @@ class KeyJoin(CanBeThin):
 
     @property
     def inputs(self) -> tuple[pl.Schema, ...]:
-        head = {KEY_HASH: pl.Int64(), **self.keys, TS: pl.Int64(), ROW_TS: pl.Int64(), LIVE: pl.Boolean()}
-        return tuple(pl.Schema({**head, "v": value}) for value in self.values)
+        return tuple(timed_changes(self.keys, value) for value in self.values)
 
     @property
     def outputs(self) -> tuple[pl.Schema, ...]:
@@ -149,17 +168,16 @@ class KeyJoin(CanBeThin):
     def _stood(self, events: _Events, at: Ints) -> Bools:
         """Whether the result had a row for each event's key when the micro-batch began."""
         begin = events.last_stored[at]
-        last = (pick(events.last_of(j), begin, np.int64(-1)) for j in range(len(self.values)))
-        return _combined(self.tree, [pick(events.live, row, np.False_) for row in last])
+        last = (pick(events.last_of(j), begin, -1) for j in range(len(self.values)))
+        return _combined(self.tree, [pick(events.live, row, False) for row in last])
 
     def _repeated(self, events: _Events, tables: Sequence[TableRows]) -> Bools:
         """Which events change nothing that readers need."""
         repeated = np.zeros(len(events.key), dtype=bool)
         for j, columns in enumerate(self.needed or ()):
             at = np.flatnonzero((events.input == j) & (events.seq > 0) & events.live[events.row])
-            before = events.before_each(events.last_of(j))[at]
-            before = np.where(pick(events.live, before, np.False_), before - events.offsets[j], -1)
-            now = events.row[at] - events.offsets[j]
+            before = existing(events.before_each(events.last_of(j))[at], events.live)
+            now, before = events.row[at] - events.offsets[j], before - events.offsets[j]
             repeated[at] = repeats(tables[j].rows["v"], columns, now, before)
         if self.needed is not None and _has_own_times(self.tree):
             # Of a star's change, all rows that are looked up lend their times.
@@ -177,7 +195,7 @@ class KeyJoin(CanBeThin):
             last = events.last_of(j)
             after = last[self._seen(events, at, j)]
             before = events.before_each(last)[first]
-            now, was = (pick(events.live, row, np.False_) for row in (after, before))
+            now, was = (pick(events.live, row, False) for row in (after, before))
             touched = events.input[at] == j
             if self.atomic:
                 changed = latest((events.input == j) & ~repeated, events.begins)
@@ -187,8 +205,8 @@ class KeyJoin(CanBeThin):
                     emits=touched,
                     now=now,
                     was=np.where(touched, was, now),
-                    row_ts=np.where(now, events.row_ts[after], never()),
-                    event_ts=np.where(touched, events.ts[after if self.atomic else events.row[at]], never()),
+                    row_ts=np.where(now, events.row_ts[after], NEVER),
+                    event_ts=np.where(touched, events.ts[after if self.atomic else events.row[at]], NEVER),
                     row=np.where(now, after - events.offsets[j], -1),
                 )
             )
@@ -256,7 +274,7 @@ class _Events(Arrangement):
         keep = np.ones(len(self.key), dtype=bool)
         for number, is_minimal in enumerate(minimal):
             if is_minimal:
-                had = pick(self.live, self.before_each(self.last_of(number)), np.False_)
+                had = pick(self.live, self.before_each(self.last_of(number)), False)
                 keep &= (self.input != number) | self.live[self.row] | had
         if keep.all():
             return self
@@ -271,8 +289,7 @@ class _Events(Arrangement):
     @cached_property
     def step_end(self) -> Ints:
         """The position of the last event of the same key and step."""
-        last = np.flatnonzero(ends(self.key, self.step))
-        return np.asarray(last[np.cumsum(starts(self.key, self.step)) - 1])
+        return run_end(starts(self.key, self.step))
 
     @cached_property
     def last_stored(self) -> Ints:
@@ -285,7 +302,7 @@ class _Events(Arrangement):
 
     def before_each(self, last: Ints) -> Ints:
         """What `last_of` gives for the event before each one of its key; -1 if there is none."""
-        return previous(last, self.begins, np.int64(-1))
+        return previous(last, self.begins, -1)
 
     def same_turn(self, number: int) -> Ints:
         """The position of the event of input `number` with the same key, step and turn; -1 if there is none.
@@ -294,8 +311,7 @@ class _Events(Arrangement):
         """
         at = np.arange(len(self.key), dtype=np.int64)
         order = np.lexsort((at, self.input, self.step, self.key))
-        turn = np.empty_like(at)
-        turn[order] = at - run_start(starts(self.key[order], self.step[order], self.input[order]))
+        turn = put_back(at - run_start(starts(self.key[order], self.step[order], self.input[order])), order)
         _, group = np.unique(np.stack([self.key, self.step, turn]), axis=1, return_inverse=True)
         found = np.full(len(at), -1, dtype=np.int64)
         mine = self.input == number
@@ -321,7 +337,7 @@ class _Side:
     """One side of a join, as each emitting event finds it: columns of the same length.
 
     ``emits``: it changes; ``now``, ``was``: a row exists after and before; ``row_ts``, ``event_ts``: times of the
-    row and of the change (`never()` where there is none); ``row``: for an input, the position of its row or -1.
+    row and of the change (`NEVER` where there is none); ``row``: for an input, the position of its row or -1.
     """
 
     emits: Bools
@@ -344,12 +360,12 @@ def _evaluate(tree: Branch | int, leaves: Sequence[_Side]) -> _Side:
     right_was = np.where(right.emits, right.was, right.now)
     now = exists(tree.how, left.now, right.now)
     was = exists(tree.how, left_was, right_was)
-    other = never() if tree.own_times else np.select(cases, [never(), right.row_ts, left.row_ts], never())
+    other = NEVER if tree.own_times else np.select(cases, [NEVER, right.row_ts, left.row_ts], NEVER)
     return _Side(
         emits=np.select(cases, [now | was, *_emits_alone(tree.how, left, right)], default=False),
         now=now,
         was=was,
-        row_ts=np.where(now, np.maximum(left.row_ts, right.row_ts), never()),
+        row_ts=np.where(now, np.maximum(left.row_ts, right.row_ts), NEVER),
         event_ts=np.maximum(np.maximum(left.event_ts, right.event_ts), other),
         parts=(left, right),
     )

@@ -34,7 +34,17 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import bools, chunks, ints, never, pick, touched_keys
+from tablestream.operators.events import (
+    NEVER,
+    are_equal,
+    bools,
+    ends,
+    expanded_in_parts,
+    following,
+    ints,
+    pick,
+    touched_keys,
+)
 from tablestream.operators.joins.foreign_key_subscribe import (
     KIND,
     TO_RIGHT,
@@ -50,6 +60,7 @@ from tablestream.operators.operator import (
     Emission,
     Operator,
     keyed_rows,
+    numbered_on,
     pointing_trace,
 )
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
@@ -152,53 +163,52 @@ class ManyToMany(Operator):
 
     def run(self, inputs: Sequence[pl.DataFrame], context: Context) -> Iterator[Emission]:
         traces = [context.trace(spec.name) for spec in self.traces]
-        columns = [FOREIGN_HASH, *self.join_keys]
         # What a side has in the state matters where the other side changes.
-        asked = [touched_keys([frame[columns]]) for frame in inputs]
-        found = [trace.find(values) for trace, values in zip(traces, reversed(asked), strict=True)]
-        frames = (*inputs, *(one.rows for one in found))
-        ids = [ints(one) for one in number_keys(FOREIGN_HASH, columns[1:], [one[columns] for one in frames])]
+        asked = zip(traces, reversed(inputs), strict=True)
+        found = [trace.find(touched_keys(trace, frame)) for trace, frame in asked]
+        ids = number_keys(FOREIGN_HASH, self.join_keys, [*inputs, *(one.rows for one in found)])
         sides = [
             _Messages.of(frame, of, keys) for frame, of, keys in zip(inputs, ids, self.keys, strict=False)
         ]
-        number = 0
-        for side, (mine, theirs) in enumerate((sides, sides[::-1])):
-            stands = _Versions.of(theirs, found[1 - side], ids[3 - side], mine.values)
-            for rows in self._changes(mine, stands, side):
-                numbers = pl.int_range(number, number + rows.height, dtype=pl.Int64, eager=True)
-                yield Emission(0, rows.with_columns(numbers.alias(NUMBER)))
-                number += rows.height
+        yield from numbered_on(
+            rows
+            for side, (mine, theirs) in enumerate((sides, sides[::-1]))
+            for rows in self._changes(
+                mine, _Versions.of(theirs, found[1 - side], ids[3 - side], mine.values), side
+            )
+        )
         for trace, one in zip(traces, sides, strict=True):
-            last = last_by(one.rows, pl.Series(one.values), one.keys)
+            last = last_by(one.rows, one.values, one.keys)
             live = (last[KIND] >= Ask.ANSWER_ALWAYS).alias(LIVE)
             trace.insert(last.with_columns(live)[[*trace.spec.schema]])
 
     def _changes(self, mine: _Messages, stands: _Versions, side: int) -> Iterator[pl.DataFrame]:
         """The pairs that messages of one side write or take away, in chunks."""
         low, high = stands.at(mine.values)
-        for message, row in chunks(low, high, FAN_OUT_ROWS):
+        for message, row in expanded_in_parts(low, high, FAN_OUT_ROWS):
             at, start, end = mine.step[message], stands.start[row], stands.end[row]
             is_there, was_there = (start <= at) & (at < end), (start < at) & (at <= end)
-            ends = np.where(end == at, stands.ending[row], -1)
-            gone = ~pick(stands.messages.live, ends, np.True_)
+            ending = np.where(end == at, stands.ending[row], -1)
+            gone = ~pick(stands.messages.live, ending, True)
             if side == 0:
-                was_there &= ~self._moves_together(mine, message, stands.messages, np.where(gone, ends, -1))
+                was_there &= ~self._moves_together(mine, message, stands.messages, np.where(gone, ending, -1))
             else:  # what changes on both sides in one step is the left side's
                 is_there &= start < at
                 was_there &= ~gone
             some = np.flatnonzero(np.where(mine.live[message], is_there, was_there))
-            time = np.where(ends >= 0, pick(stands.messages.ts, ends, never()), stands.ts[row])
+            time = np.where(ending >= 0, pick(stands.messages.ts, ending, NEVER), stands.ts[row])
             yield self._pairs(mine, message[some], stands, row[some], time[some], side)
 
     def _moves_together(self, left: _Messages, message: Ints, right: _Messages, ending: Ints) -> Bools:
         """Whether both rows of each pair move to the same value: by `message`, and by `ending` (-1: by none)."""
         same = np.zeros(len(message), dtype=bool)
-        both = np.flatnonzero(ending >= 0) if self.moves_pairs else np.flatnonzero(same)
+        if not self.moves_pairs:
+            return same
+        both = np.flatnonzero(ending >= 0)
         if len(both):
             columns = [_target(name) for name in (FOREIGN_HASH, *self.join_keys)]
             one, other = left.rows[columns][message[both]], right.rows[columns][ending[both]]
-            equal = pl.all_horizontal(one[name].eq_missing(other[name]) for name in columns)
-            same[both] = bools(pl.select(equal & one[columns[0]].is_not_null()).to_series())
+            same[both] = are_equal(zip(one, other, strict=True)) & bools(one[columns[0]].is_not_null())
         return same
 
     def _pairs(
@@ -287,21 +297,17 @@ class _Versions:
         keys, value, step = keys[order], value[order], step[order]
         row = np.concatenate([place, mine + payload.len()])[order]
         ts = np.concatenate([ints(gather(found.column(TS), place)), messages.ts[mine]])[order]
-        same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(-1)) for name in columns[1:])
-        # The shift puts null after the last row: without the second check, a null key would seem to be followed.
-        again = bools(keys.select(same).to_series()) & (np.arange(len(order)) < len(order) - 1)
-        again[:-1] &= value[1:] == value[:-1]
         message = row - payload.len()
-        after = np.where(again, np.append(np.arange(1, len(order)), -1)[: len(order)], -1)
-        live = np.flatnonzero(pick(messages.live, message, np.True_))
+        last = ends(value, *keys[columns[1:]])
+        live = np.flatnonzero(pick(messages.live, message, True))
         return cls(
             messages,
             keys[live],
             ts[live],
             value[live],
             step[live],
-            pick(step, after, np.int64(OPEN))[live],
-            pick(message, after, np.int64(-1))[live],
+            following(step, last, OPEN)[live],
+            following(message, last, -1)[live],
             pl.concat([payload, messages.rows["v"]], rechunk=False),
             row[live],
         )

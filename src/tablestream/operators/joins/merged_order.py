@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.arrangement import Arrangement
-from tablestream.operators.events import bools, ints, pick, previous, repeats
+from tablestream.operators.events import bools, existing, ints, pick, previous, repeats
 from tablestream.state.changes import LIVE, SEQ, STEP
-from tablestream.state.positions import Bools, Ints
+from tablestream.state.positions import Bools, Ints, put_back
 
 #: The place after all places.
 OPEN = np.iinfo(np.int64).max
@@ -66,24 +66,22 @@ class MergedOrder:
         rows, live = len(right_id), bools(rights[LIVE])
         right = arranged.latest(arranged.row < rows)
         left_found = arranged.by_row(right)[rows:]
-        replaced = arranged.by_row(previous(right, arranged.begins, np.int64(-1)))[:rows]
+        replaced = arranged.by_row(previous(right, arranged.begins, -1))[:rows]
         timed = np.arange(rows, dtype=np.int64)
-        was = pick(live, replaced, np.False_)
+        was = pick(live, replaced, False)
         changed = (ints(rights[SEQ]) > 0) & (live | was | (not minimal_right))
         if needed is not None:
             now = np.where(live & changed, np.arange(len(live)), -1)
-            before = np.where(was, replaced, -1)
-            repeated = repeats(rights["v"], needed, now, before)
+            repeated = repeats(rights["v"], needed, now, existing(replaced, live))
             changed &= ~repeated
             counts = np.append(~repeated, np.zeros(len(left_id), dtype=bool))
             timed = arranged.by_row(arranged.latest(counts[arranged.row]))[:rows]
-        left_found = np.where(pick(live, left_found, np.False_), left_found, -1)
         return cls(
             left_id=left_id,
             left_at=left_at,
             right_id=right_id,
             right_at=right_at,
-            found=left_found,
+            found=existing(left_found, live),
             right_live=live,
             right_was=was,
             right_changed=changed,
@@ -109,8 +107,7 @@ def _places(left: pl.DataFrame, rights: pl.DataFrame, *, atomic: bool) -> tuple[
         return right_seq, left_seq
     # Both frames are sorted by place, and steps rise with it: two rising sequences, which a stable sort merges.
     turn = np.concatenate([ints(rights[STEP]) * 2, ints(left[STEP]) * 2 + 1])
-    at = np.empty(len(turn), dtype=np.int64)
-    at[np.argsort(turn, kind="stable")] = np.arange(1, len(turn) + 1)
+    at = put_back(np.arange(1, len(turn) + 1), np.argsort(turn, kind="stable"))
     return np.where(right_seq > 0, at[: len(right_seq)], 0), at[len(right_seq) :]
 
 

@@ -30,13 +30,20 @@ import polars as pl
 
 from tablestream.operators.arrangement import Arrangement, TableRows, table_rows
 from tablestream.operators.events import bools, ints, pick
-from tablestream.operators.operator import PARENT, Context, Emission, Pointing, keyed_rows, rows_trace
+from tablestream.operators.operator import (
+    PARENT,
+    Context,
+    Emission,
+    Pointing,
+    keyed_rows,
+    rows_trace,
+    timed_changes,
+)
 from tablestream.operators.reasons import NULL_KEY_OR_VALUE
 from tablestream.state.changes import (
     FOREIGN_HASH,
     KEY_HASH,
     LIVE,
-    ROW_TS,
     SEQ,
     STEP,
     TS,
@@ -100,7 +107,7 @@ class StreamTableJoin(Pointing):
         place = np.concatenate([ints(rows[SEQ]), self._place(rows, records)])
         arranged = Arrangement.of(np.concatenate([table.key, asked]), place)
         last = arranged.by_row(arranged.latest(arranged.row < rows.height))[rows.height :]
-        there = pick(bools(rows[LIVE]), last, np.False_) & bools(records[FOREIGN_HASH].is_not_null())
+        there = pick(bools(rows[LIVE]), last, False) & bools(records[FOREIGN_HASH].is_not_null())
         return np.where(there, last, -1)
 
     def _place(self, rows: pl.DataFrame, records: pl.DataFrame) -> Ints:
@@ -129,6 +136,5 @@ def stream_table_inputs(
     keys: pl.Schema, foreign_keys: pl.Schema, value: pl.DataType, right_value: pl.DataType
 ) -> tuple[pl.Schema, pl.Schema]:
     """The columns of the records of a stream and of the changes of the table that they point at."""
-    row = {FOREIGN_HASH: pl.Int64(), **foreign_keys}
-    times = {TS: pl.Int64(), ROW_TS: pl.Int64(), LIVE: pl.Boolean()}
-    return keyed_rows(keys, {**row, "v": value}), pl.Schema({**row, **times, "v": right_value})
+    records = keyed_rows(keys, {FOREIGN_HASH: pl.Int64(), **foreign_keys, "v": value})
+    return records, timed_changes(foreign_keys, right_value, FOREIGN_HASH)

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import bools, ints, pick
+from tablestream.operators.events import bools, ends, following, ints, pick
 from tablestream.operators.joins.foreign_key_subscribe import CHANGED, KIND, Ask
 from tablestream.operators.joins.merged_order import OPEN, MergedOrder
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, STEP, number_keys
@@ -62,12 +62,12 @@ class Subscriptions:
         )
         wanted[ints(stored_foreign["_kid"])] = True
         mine = np.flatnonzero(wanted[merged.left_id])
-        ids, known = number_keys(FOREIGN_HASH, list(foreign_keys), [stored_foreign, stored])
+        ids, known = number_keys(FOREIGN_HASH, foreign_keys, [stored_foreign, stored])
         kids = np.empty(len(ids), dtype=np.int64)
-        kids[ints(ids)] = ints(stored_foreign["_kid"])
+        kids[ids] = ints(stored_foreign["_kid"])
         key = [KEY_HASH, *keys]
         old = stored[[*key, "_row"]].hstack(
-            [pl.Series("_kid", kids[ints(known)]), pl.Series("_at", np.zeros(stored.height, dtype=np.int64))]
+            [pl.Series("_kid", kids[known]), pl.Series("_at", np.zeros(stored.height, dtype=np.int64))]
         )
         new = left[key][pl.Series(mine)].hstack(
             [
@@ -87,24 +87,21 @@ class Subscriptions:
         cls, every: pl.DataFrame, keys: Sequence[str], left: pl.DataFrame, stored_rows: int
     ) -> Subscriptions:
         """End every subscription at the next message about the same subscription."""
-        pair = ("_kid", *keys)
-        followed = every.select(pl.all_horizontal(pl.col(c).eq_missing(pl.col(c).shift(-1)) for c in pair))
-        # The shift puts null after the last row: without the check, an all-null key would seem to be followed.
-        ends = bools(followed.to_series()) & (np.arange(every.height) < every.height - 1)
+        last = ends(*every[["_kid", *keys]])
         start, row = ints(every["_at"]), ints(every["_row"])
-        message = np.where(ends, np.append(row[1:], -1)[: len(row)] - stored_rows, -1)
-        step, kind, changed = ints(left[STEP]), ints(left[KIND]), bools(left[CHANGED])
         began = row - stored_rows
-        keep = np.flatnonzero(pick(kind >= Ask.ANSWER_ALWAYS, began, np.True_))
+        message = following(began, last, -1)
+        step, kind, changed = ints(left[STEP]), ints(left[KIND]), bools(left[CHANGED])
+        keep = np.flatnonzero(pick(kind >= Ask.ANSWER_ALWAYS, began, True))
         return cls(
             keys=every.select(KEY_HASH, *keys)[keep],
             foreign=ints(every["_kid"])[keep],
             start=start[keep],
-            end=np.where(ends, np.append(start[1:], OPEN)[: len(start)], OPEN)[keep],
+            end=following(start, last, OPEN)[keep],
             row=row[keep],
-            end_step=pick(step, message, np.int64(-1))[keep],
-            end_answers=pick(kind != Ask.ANSWER_IF_FOUND, message, np.False_)[keep],
-            end_changed=pick(changed, message, np.False_)[keep],
+            end_step=pick(step, message, -1)[keep],
+            end_answers=pick(kind != Ask.ANSWER_IF_FOUND, message, False)[keep],
+            end_changed=pick(changed, message, False)[keep],
         )
 
 

@@ -80,11 +80,9 @@ class Aggregate(OneResult):
 
     @property
     def _groups(self) -> TraceSpec:
-        columns = {
-            f"a{number}_{name}": kind
-            for number, function in self._totals
-            for name, kind in function.state.items()
-        }
+        columns: dict[str, pl.DataType] = {}
+        for number, function in self._totals:
+            columns |= zip(_state_columns(number, function), function.state.values(), strict=True)
         for counted in self._counted.values():
             for one in counted:
                 columns |= one.state
@@ -128,7 +126,7 @@ class Aggregate(OneResult):
         for groups in trace(self._groups.name).frames(hashed):
             columns: dict[int, pl.Series] = {}
             for number, function in self._totals:
-                base = [groups[f"a{number}_{name}"] for name in function.state]
+                base = [groups[name] for name in _state_columns(number, function)]
                 columns[number] = function.recalled(groups[ROWS], base)
             counts = {one: one.recalled(groups, trace) for of in self._counted.values() for one in of}
             rows = self._members.recalled(groups, trace) if self._members else []
@@ -143,11 +141,10 @@ class Aggregate(OneResult):
         results: dict[int, pl.Series] = {}
         state: dict[str, pl.Series] = {}
         for number, function in self._totals:
-            base = [events.groups[f"a{number}_{name}"] for name in function.state]
-            totals = function.run(events, base, shown)
+            names = _state_columns(number, function)
+            totals = function.run(events, [events.groups[name] for name in names], shown)
             results[number] = totals.result
-            names = (f"a{number}_{name}" for name in function.state)
-            state |= dict(zip(names, totals.state, strict=True))
+            state |= zip(names, totals.state, strict=True)
         counts, kept = self._of_counts(events, shown, context.trace)
         state |= kept
         rows, kept = self._members.run(events, shown, context.trace) if self._members else ([], {})
@@ -178,3 +175,8 @@ class Aggregate(OneResult):
             for number, one in enumerate(self.functions)
             if not isinstance(one, Function)
         }
+
+
+def _state_columns(number: int, function: Function) -> list[str]:
+    """The columns in which the state of a running total is remembered."""
+    return [f"a{number}_{name}" for name in function.state]

@@ -148,9 +148,9 @@ def count_values(events: GroupEvents, column: str, trace: Trace) -> Moved:
     at, move, values = ints(moved[_AT]), ints(moved[_MOVE]), moved[_CELL]
     rows = moved.drop(_AT, _MOVE, _CELL)
     known = trace.lookup(rows.unique())
-    ids, known_ids = (ints(one) for one in number_keys(VALUE_HASH, list(trace.spec.key), [rows, known]))
+    ids, known_ids = number_keys(VALUE_HASH, trace.spec.key, [rows, known])
     arranged = Arrangement.of(ids)
-    counts = pick(ints(known[COUNT]), places(known_ids, ids), np.int64(0))
+    counts = pick(ints(known[COUNT]), places(known_ids, ids), 0)
     after = counts + arranged.by_row(running(move[arranged.row], arranged.begins))
     found = Moved(rows, values, at, after - move, after, arranged)
     last = found.last

@@ -113,8 +113,7 @@ class Fold(OneResult):
         shape = self._shape
         results, failed = self._folded(events, shape)
         if failed:
-            left_out = np.zeros(len(events), dtype=bool)
-            left_out[failed] = True
+            left_out = events.mask(failed)
             rows, rest = events.messages.filter(left_out), events.messages.filter(~left_out)
             if self.on_error == "reject":
                 context.reject(FAILED, rows)
@@ -157,8 +156,7 @@ class Fold(OneResult):
         known = shape.list_where(events.groups[AGGREGATE], events.existed)
         old = row.list_where(events.messages[OLD], events.removes)
         new = row.list_where(events.messages["v"], events.adds)
-        ends = np.zeros(len(events), dtype=bool)
-        ends[events.turn_end] = True
+        ends = events.mask(events.turn_end)
         results: list[Any] = []
         lean, is_first = self.final or self.thin, True
         failed: list[int] = []

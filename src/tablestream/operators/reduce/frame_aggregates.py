@@ -12,13 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from tablestream.operators.events import previous
 from tablestream.operators.operator import PARENT, Context
 from tablestream.operators.reduce.aggregate import Aggregate, AnyFunction
 from tablestream.operators.reduce.frames import Frames
 from tablestream.operators.reduce.regroup import IS, OLD, WAS
 from tablestream.state.changes import FOREIGN_HASH, SEQ, STEP, TS
 from tablestream.state.forgotten import forgotten_traces
-from tablestream.state.positions import Ints, gather
+from tablestream.state.positions import Ints, expanded, gather, starts
 
 #: About so many rows of frames are in memory.
 FRAME_ROWS = 1_000_000
@@ -70,22 +71,18 @@ class OfFrame:
 
 def _running(begins: Ints, ends: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
     """The rows of partitions with the group and the turn of each: each frame has the rows of those before it."""
-    first = np.append(True, begins[1:] != begins[:-1])[: len(begins)]
-    turn_begins = np.where(first, begins, np.append(0, ends[:-1])[: len(ends)])
-    yield from _slab(turn_begins, ends, begins)
+    if len(begins):
+        yield _slab(previous(ends, starts(begins), begins), ends, begins)
 
 
 def _apart(begins: Ints, ends: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
     """The rows of frames with the group and the turn of each: each frame is a group."""
     slab = np.cumsum(ends - begins) // FRAME_ROWS
     for one in np.unique(slab).tolist():
-        yield from _slab(begins[slab == one], ends[slab == one], np.flatnonzero(slab == one))
+        yield _slab(begins[slab == one], ends[slab == one], np.flatnonzero(slab == one))
 
 
-def _slab(begins: Ints, ends: Ints, groups: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
+def _slab(begins: Ints, ends: Ints, groups: Ints) -> tuple[Ints, Ints, Ints]:
     """The rows between bounds, one range after the other, with the group and the number of each range."""
-    counts = ends - begins
-    if len(counts):
-        turn = np.repeat(np.arange(len(counts)), counts)
-        before = np.repeat(np.cumsum(counts) - counts, counts)
-        yield np.arange(len(turn)) - before + begins[turn], groups[turn], turn
+    rows, turn = expanded(begins, ends)
+    return rows, groups[turn], turn

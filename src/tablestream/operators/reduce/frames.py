@@ -11,9 +11,9 @@ import numpy as np
 import polars as pl
 
 from tablestream.errors import TotalOverflowError
-from tablestream.operators.events import ends, ints, pick, run_start
+from tablestream.operators.events import ints, pick, run_end, run_start
 from tablestream.operators.reduce.ranking import sorted_by
-from tablestream.state.positions import Bools, Ints, differs, gather, starts
+from tablestream.state.positions import Bools, Ints, gather, put_back, starts
 
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
 _EXACT = Context(prec=80, rounding=ROUND_HALF_UP)
@@ -55,7 +55,7 @@ class Frames:
     @cached_property
     def end(self) -> Ints:
         """The position behind the last row of each row's partition."""
-        return _run_end(self.partition)
+        return run_end(self.begins) + 1
 
     @cached_property
     def partition(self) -> Ints:
@@ -70,7 +70,7 @@ class Frames:
     @cached_property
     def peer_end(self) -> Ints:
         """The position behind each row's last peer."""
-        return _run_end(self.partition, self.peers)
+        return run_end(self.peer_begins) + 1
 
     @property
     def number(self) -> Ints:
@@ -126,15 +126,11 @@ class Frames:
         numbers = numbers if not down else -numbers if is_float else ~numbers
         moved = numbers + numbers.dtype.type(distance) if is_float else _moved(numbers, int(distance))
         reached = np.where(there, moved, numbers)
-        apart = starts(self.partition, ints(column.is_null()), ints(there))
-        for one, _ in outer:
-            apart[1:] |= differs(self.column(one))
+        apart = starts(self.partition, column.is_null(), there, *(self.column(one) for one, _ in outer))
         group = np.tile(np.cumsum(apart), 2)
         is_row = np.repeat([True, False], len(numbers))
         order = np.lexsort((is_row ^ behind, np.concatenate([numbers, reached]), group))
-        before = np.empty(len(order), dtype=np.int64)
-        before[order] = np.cumsum(is_row[order])
-        return np.asarray(before[~is_row])
+        return np.asarray(put_back(np.cumsum(is_row[order]), order)[~is_row])
 
 
 @dataclass(frozen=True)
@@ -167,7 +163,7 @@ class Use:
         if self.function in {"count", "sum", "avg"}:
             return self._total(frames, column)
         at = self._told(frames, column)
-        found = _taken(frames, self.column, at)
+        found = gather(frames.values.struct.field(self.column), pick(frames.row, at, -1))
         return (
             found if self.default is None else found.zip_with(pl.Series(at >= 0), frames.column(self.default))
         )
@@ -194,7 +190,7 @@ class Use:
             at = np.searchsorted(known, end) - 1
         else:
             at = np.searchsorted(known, begin) + self.offset - 1
-        found = pick(known, np.where(at < len(known), at, -1), np.int64(-1))
+        found = pick(known, np.where(at < len(known), at, -1), -1)
         return np.where((found >= begin) & (found < end), found, -1)
 
     def _total(self, frames: Frames, column: pl.Series) -> pl.Series:
@@ -256,12 +252,6 @@ _NUMBERED = {
 }
 
 
-def _run_end(*columns: Ints) -> Ints:
-    """The position behind the run of equal rows that each row is in."""
-    last = np.flatnonzero(ends(*columns))
-    return np.asarray(last[np.cumsum(starts(*columns)) - 1] + 1)
-
-
 def _moved(numbers: Ints, distance: int) -> Ints:
     """Numbers so much larger, or as large as 64 bits allow."""
     if distance < 0:
@@ -288,11 +278,6 @@ def _folded(frames: Frames, numbers: pl.Series, how: Literal["sum", "max"]) -> p
     return pl.Series(function.reduceat(np.append(numbers.to_numpy(), 0), pairs)[::2])
 
 
-def _taken(frames: Frames, name: str, at: Ints) -> pl.Series:
-    """A column of the rows at some positions; null where the position is negative."""
-    return gather(frames.values.struct.field(name), np.where(at >= 0, frames.row[at], -1))
-
-
 def _extremes(frames: Frames, name: str, *, greatest: bool) -> pl.Series:
     """The least or greatest value of each frame, in the order of sorting; nulls do not count."""
     column = frames.values.struct.field(name)
@@ -301,8 +286,7 @@ def _extremes(frames: Frames, name: str, *, greatest: bool) -> pl.Series:
     by = ints(
         frame.select(pl.arg_sort_by(frame.columns, descending=not greatest, nulls_last=True)).to_series()
     )
-    rank = np.empty(len(by), dtype=np.int64)
-    rank[by] = np.arange(1, len(by) + 1)
+    rank = put_back(np.arange(1, len(by) + 1), by)
     rank[column.is_null().to_numpy()] = 0
     best = ints(_folded(frames, pl.Series(rank[frames.row]), "max"))
     return gather(column, np.where((best > 0) & (frames.after > frames.first), by[best - 1], -1))

@@ -23,7 +23,7 @@ import polars as pl
 from tablestream.base.data_text import cut_text
 from tablestream.operators.arrangement import Arrangement
 from tablestream.operators.cells import as_json, cells
-from tablestream.operators.events import bools, ends, ints, never, places, previous, touched_keys
+from tablestream.operators.events import NEVER, bools, ends, ints, places, previous, stored_rows
 from tablestream.operators.operator import PARENT, keyed_rows
 from tablestream.operators.reduce.regroup import IS, OLD, WAS
 from tablestream.state.changes import (
@@ -76,11 +76,8 @@ class GroupEvents:
 
         `exists`: whether a stored group exists.
         """
-        touched = touched_keys([arrived.select(FOREIGN_HASH, *group_keys)])
-        stored = trace.lookup(touched).with_columns(exists.alias(LIVE))
-        ids, stored_ids = (
-            ints(one) for one in number_keys(FOREIGN_HASH, list(group_keys), [arrived, stored])
-        )
+        stored = stored_rows(trace, arrived).with_columns(exists.alias(LIVE))
+        ids, stored_ids = number_keys(FOREIGN_HASH, group_keys, [arrived, stored])
         arranged = Arrangement.of(ids, ints(arrived[SEQ]))
         found = places(stored_ids, arranged.key[arranged.begins])
         groups = pl.DataFrame([gather(column, found) for column in stored])
@@ -117,6 +114,12 @@ class GroupEvents:
     def turn_end(self) -> Ints:
         """The position of each turn's last message."""
         return self._turns[1]
+
+    def mask(self, some: Ints | Sequence[int]) -> Bools:
+        """Whether each message is one of some, which are given by their positions."""
+        found = np.zeros(len(self), dtype=bool)
+        found[some] = True
+        return found
 
     @cached_property
     def removes(self) -> Bools:
@@ -164,9 +167,7 @@ class GroupEvents:
     @cached_property
     def deletes(self) -> Bools:
         """Whether a message is the last of a turn that leaves no rows, and so deletes its group."""
-        deletes = np.zeros(len(self), dtype=bool)
-        deletes[self.turn_end] = (self.rows[self.turn_end] <= 0) & (not self.keep_empty)
-        return deletes
+        return self.mask(self.turn_end[(self.rows[self.turn_end] <= 0) & (not self.keep_empty)])
 
     def before(self, after: Bools) -> Bools:
         """Whether groups exist before each turn, from whether they exist after it."""
@@ -211,7 +212,7 @@ class GroupEvents:
         time = np.maximum.reduceat(ints(self.messages[TS]), self.turn_start)
         group = self.group[self.turn_start]
         first = starts(group)
-        known = np.where(before, self.remembered(TS)[group], never())
+        known = np.where(before, self.remembered(TS)[group], NEVER)
         time = np.where(first, np.maximum(time, known), time)
         distinct, rank = np.unique(time, return_inverse=True)
         life = np.cumsum(first | ~before)

@@ -146,8 +146,7 @@ class Members:
     ) -> tuple[list[pl.Series], dict[str, pl.Series]]:
         """Return the aggregates at some messages, one series per function, and what to remember of each group."""
         work = GroupWork(self._rows, events, trace)
-        shows = np.zeros(len(events), dtype=bool)
-        shows[shown] = True
+        shows = events.mask(shown)
         passes = work.ranked(lambda ranking: ranking.first(events, shows))
         results = [_shown(one, passes, events, shows) for one in self.functions]
         return results, work.remember()
@@ -315,7 +314,7 @@ class GroupWork:
     def remember(self) -> dict[str, pl.Series]:
         """Remember the rows that are left, and the heads; return the columns of `GroupRows.state`."""
         events = self._events
-        rows = last_by(self._arrived, pl.Series(events.group), list(self._of.keys))
+        rows = last_by(self._arrived, events.group, self._of.keys)
         self._trace(self._of.traces[0].name).insert(rows)
         turn = events.remembered(TURN) + ints(events.messages[SEQ])[events.last]
         state = {TURN: pl.Series(turn, dtype=pl.Int64)}
@@ -344,7 +343,7 @@ class GroupWork:
         changed = [(_tombstones(rows), group) for rows, group in gone] + came
         rows = pl.concat([rows for rows, _ in changed])
         group = np.concatenate([group for _, group in changed])
-        self._trace(self._of.heads(order).name).insert(last_by(rows, pl.Series(group), list(self._of.keys)))
+        self._trace(self._of.heads(order).name).insert(last_by(rows, group, self._of.keys))
         return pl.select(pl.coalesce(bounds)).to_series()
 
 

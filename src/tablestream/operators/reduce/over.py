@@ -31,7 +31,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tablestream.operators.events import bools, ends, ints, previous, same_rows, touched_keys
+from tablestream.operators.arrangement import Arrangement
+from tablestream.operators.events import bools, ends, following, ints, previous, same_rows, stored_rows
 from tablestream.operators.operator import (
     NUMBER,
     PARENT,
@@ -39,6 +40,7 @@ from tablestream.operators.operator import (
     Context,
     Emission,
     keyed_rows,
+    numbered_on,
     pointing_trace,
 )
 from tablestream.operators.reduce.frame_aggregates import OfFrame
@@ -46,7 +48,7 @@ from tablestream.operators.reduce.frames import Frame, Frames, Use
 from tablestream.operators.reduce.ranking import sorted_by
 from tablestream.operators.reduce.regroup import IS, Regroup
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
-from tablestream.state.positions import Bools, Ints, differs, stable_order, starts
+from tablestream.state.positions import Bools, Ints, expanded, put_back, stable_order, starts
 from tablestream.state.trace import TraceSpec
 
 #: Whether a row that leaves a partition comes to another one.
@@ -115,9 +117,9 @@ class Over(CanBeThin):
         """Compute the partitions anew that messages change, emit what changed, and remember their rows."""
         (arrived,) = inputs
         (spec,) = self.traces
-        trace, columns = context.trace(spec.name), [FOREIGN_HASH, *self.partition_keys]
-        stored = trace.lookup(touched_keys([arrived[columns]]))
-        stored_of, of = (ints(one) for one in number_keys(FOREIGN_HASH, columns[1:], [stored, arrived]))
+        trace = context.trace(spec.name)
+        stored = stored_rows(trace, arrived)
+        stored_of, of = number_keys(FOREIGN_HASH, self.partition_keys, [stored, arrived])
         turns = _Turns.of_messages(
             of, ints(arrived[STEP]), ints(arrived[SEQ]), ints(arrived[TS]), together=self.thin
         )
@@ -125,13 +127,9 @@ class Over(CanBeThin):
         yield Emission(0, self._tombstones(arrived, turns))
         rows = pl.concat([stored[[*spec.schema]], arrived[[*spec.schema]]])
         versions = self._versions(rows, np.concatenate([stored_of, of]), turns)
-        number = arrived.height
-        for slab in versions.slabs():
-            changes = self._changes(slab, turns)
-            numbers = pl.int_range(number, number + changes.height, dtype=pl.Int64, eager=True)
-            yield Emission(0, changes.with_columns(numbers.alias(NUMBER)))
-            number += changes.height
-        trace.insert(last_by(arrived, pl.Series(of), [*self.keys])[[*spec.schema]])
+        changes = (self._changes(slab, turns) for slab in versions.slabs())
+        yield from numbered_on(changes, first=arrived.height)
+        trace.insert(last_by(arrived, of, self.keys)[[*spec.schema]])
 
     def _tombstones(self, arrived: pl.DataFrame, turns: _Turns) -> pl.DataFrame:
         """Tombstones for rows that are deleted."""
@@ -152,11 +150,9 @@ class Over(CanBeThin):
         place[rows.height - len(turns.number) :] = turns.number
         frame = rows[keys].hstack([pl.Series("_of", of), pl.Series("_turn", place)])
         order = ints(frame.select(pl.arg_sort_by("_of", *keys, "_turn", maintain_order=True)).to_series())
-        begins = _starts(frame[["_of", *keys]][order])
-        arranged = np.cumsum(begins) - 1
-        end = np.where(ends(arranged), np.iinfo(np.int64).max, np.append(place[order][1:], 0)[: len(order)])
-        member = np.empty(len(order), dtype=np.int64)
-        member[order] = arranged
+        arranged = np.cumsum(starts(*frame[["_of", *keys]][order])) - 1
+        end = following(place[order], ends(arranged), np.iinfo(np.int64).max)
+        member = put_back(arranged, order)
         stays = bools(rows[LIVE])[order] & (place[order] < end)
         at = order[stays]
         return self._ordered(rows[at], of[at], place[at], end[stays], member[at], turns)
@@ -173,7 +169,7 @@ class Over(CanBeThin):
         last = [True] * (1 + len(parts)) + [False] * len(self.keys)  # in an order nulls are told apart before
         sorting = pl.arg_sort_by(frame.columns, descending=downwards, nulls_last=last, maintain_order=True)
         order = ints(frame.select(sorting).to_series())
-        peers = np.cumsum(_starts(frame[["_of", *(one.name for one in by)]][order])) - 1
+        peers = np.cumsum(starts(*frame[["_of", *(one.name for one in by)]][order])) - 1
         return _Versions(rows[order], of[order], start[order], end[order], member[order], peers, turns.counts)
 
     def _changes(self, slab: _Slab, turns: _Turns) -> pl.DataFrame:
@@ -198,13 +194,11 @@ class Over(CanBeThin):
     def _repeats(self, versions: _Versions, version: Ints, turn: Ints, values: pl.DataFrame) -> Bools:
         """Whether each row is as it was a turn before."""
         order = np.lexsort((turn, versions.member[version]))
-        member, at = versions.member[version][order], turn[order]
-        follows = ~starts(member) & (previous(at, starts(member), np.int64(-2)) == at - 1)
-        before = np.where(follows, previous(order, starts(member), np.int64(-1)), -1)
+        begins, at = starts(versions.member[version][order]), turn[order]
+        follows = previous(at, begins, -2) == at - 1
+        before = np.where(follows, previous(order, begins, -1), -1)
         same = (before >= 0) & (version[order] == version[before]) & same_rows(values, order, before)
-        found = np.empty(len(order), dtype=bool)
-        found[order] = same
-        return found
+        return put_back(same, order)
 
 
 @dataclass(frozen=True)
@@ -225,13 +219,11 @@ class _Turns:
     @classmethod
     def of_messages(cls, partition: Ints, step: Ints, seq: Ints, ts: Ints, *, together: bool) -> _Turns:
         """Find the turns of messages, which come in the order of their places."""
-        order = stable_order(partition)
-        begins = starts(partition[order]) if together else starts(partition[order], step[order])
-        first = np.flatnonzero(begins)
-        of = np.empty(len(order), dtype=np.int64)
-        of[order] = np.cumsum(begins) - 1
-        last = np.append(first[1:], len(order))[: len(first)] - 1
-        counts = np.bincount(partition[order][first])
+        arranged = Arrangement.of(partition)
+        order = arranged.row
+        first, last = arranged.turns(np.zeros_like(step) if together else step[order])
+        of = arranged.by_row(np.repeat(np.arange(len(first)), last - first + 1))
+        counts = np.bincount(arranged.key[first])
         before = np.cumsum(counts) - counts
         times = np.maximum.reduceat(ts[order], first) if len(first) else first
         return cls(of - before[partition] + 1, of, seq[order][last], times, before, counts)
@@ -288,8 +280,7 @@ class _Slab:
         versions = self.versions
         first = np.maximum(versions.start, self.low[versions.of])
         count = np.maximum(np.minimum(versions.end, self.high[versions.of] + 1) - first, 0)
-        version = np.repeat(np.arange(len(count)), count)
-        turn = np.arange(len(version)) - np.repeat(np.cumsum(count) - count, count) + first[version]
+        turn, version = expanded(first, first + count)
         order = stable_order(versions.of[version] * (int(turn.max(initial=0)) + 1) + turn)
         return version[order], turn[order]
 
@@ -297,12 +288,3 @@ class _Slab:
 def _deleted(arrived: pl.DataFrame) -> Bools:
     """Whether each message tells that a row is deleted."""
     return bools(~arrived[IS] & ~arrived[MOVES])
-
-
-def _starts(rows: pl.DataFrame) -> Bools:
-    """Whether each row differs from the row before it; nulls are equal. The first one always does."""
-    found = np.zeros(rows.height, dtype=bool)
-    found[:1] = True
-    for column in rows:
-        found[1:] |= differs(column)
-    return found

@@ -28,7 +28,7 @@ from tablestream.operators.reduce.counted import COUNT, VALUE, Moved, OfCounts
 from tablestream.operators.reduce.groups import GroupEvents
 from tablestream.operators.reduce.ranked_counts import CELL, stored_values, values_name, values_trace
 from tablestream.operators.reduce.totals import Function, Totals
-from tablestream.operators.reduce.user_values import IS_NULL, reader, writer
+from tablestream.operators.reduce.user_values import IS_NULL, any_reader, writer
 from tablestream.state.changes import SEQ
 from tablestream.state.positions import Ints
 from tablestream.state.trace import Trace, TraceSpec
@@ -161,7 +161,7 @@ class _Called:
     def __init__(self, own: _Own, events: GroupEvents) -> None:
         assert own.methods is not None  # noqa: S101 - it is None only where results are read
         self._own, self._events, self._methods = own, events, own.methods
-        self._value, self._of = (reader(kind, own.name) or _itself for kind in (own.of, own.kept))
+        self._value, self._of = (any_reader(kind, own.name) for kind in (own.of, own.kept))
         self._state, self._result = (writer(kind, own.name, IS_NULL) for kind in (own.kept, own.into))
 
     def values(self, of: Callable[[str], pl.Series]) -> list[Any]:
@@ -206,7 +206,3 @@ class _Called:
             f"{shown} raised {type(error).__name__}: {cut_text(str(error))}.",
             hint="Correct the method and keep its class's name: the query then goes on with its checkpoint.",
         ).of_row(seq)
-
-
-def _itself(cell: Any) -> Any:
-    return cell

@@ -211,7 +211,7 @@ class Ranking:
                 short.append(one.group)
             else:
                 ranks[one.at[shows[one.at]]] = found
-        best = pick(self.by_rank, np.where(ranks < _END, ranks, -1), np.int64(-1))
+        best = pick(self.by_rank, np.where(ranks < _END, ranks, -1), -1)
         return best, np.array(short, dtype=np.int64)
 
     def first_rows(self, events: GroupEvents, shows: Bools, most: int) -> tuple[Moves, Ints]:
@@ -228,7 +228,7 @@ class Ranking:
             else:
                 found += [(int(one.at[number]), place, *ranks) for number, place, *ranks in moves]
         at, place, before, after = np.array(found, dtype=np.int64).reshape(-1, 4).T
-        versions = (pick(self.by_rank, ranks, np.int64(-1)) for ranks in (before, after))
+        versions = (pick(self.by_rank, ranks, -1) for ranks in (before, after))
         return Moves(at, place, *versions), np.array(short, dtype=np.int64)
 
     def by_group(self, events: GroupEvents, shows: Bools) -> Iterator[GroupRanks]:

@@ -95,7 +95,7 @@ class Regroup(Operator):
         """The messages, in the order of the changes."""
         rows, now, before = deltas.rows, deltas.now, deltas.before
         counts = bools(rows[FOREIGN_HASH].is_not_null() & rows[LIVE])
-        has, had = counts[now], pick(counts, before, np.False_)
+        has, had = counts[now], pick(counts, before, False)
         stays = has & had & same_rows(rows.select(FOREIGN_HASH, *self.group_keys), now, before)
         if not self.repeats:
             again = stays & repeats(rows["v"], rows["v"].struct.fields, now, np.where(stays, before, -1))

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.arrangement import Arrangement
-from tablestream.operators.events import bools, ints, pick, places
+from tablestream.operators.events import bools, pick, places
 from tablestream.operators.reduce.groups import GroupEvents
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, number_keys
 from tablestream.state.positions import Bools, Ints
@@ -82,15 +82,15 @@ def _before(
     """
     stored, new = frames
     touched = np.flatnonzero(bools(stored[KEY_HASH].is_in(new[KEY_HASH].implode())))
-    ids = np.concatenate([ints(one) for one in number_keys(KEY_HASH, keys, [stored[touched], new])])
+    ids = np.concatenate(number_keys(KEY_HASH, keys, [stored[touched], new]))
     group = np.concatenate([groups[0][touched], groups[1]])
     rows = ids * (int(group.max(initial=-1)) + 1) + group
     arranged = Arrangement.of(rows)
-    before = pick(np.concatenate([touched, brought]), arranged.before, np.int64(-1))
+    before = pick(np.concatenate([touched, brought]), arranged.before, -1)
     return arranged.by_row(before)[len(touched) :]
 
 
 def group_numbers(groups: pl.DataFrame, rows: pl.DataFrame, group_keys: Sequence[str]) -> Ints:
     """Return the position of each row's group in `groups`, which contains it."""
-    ids, row_ids = (ints(one) for one in number_keys(FOREIGN_HASH, group_keys, [groups, rows]))
+    ids, row_ids = number_keys(FOREIGN_HASH, group_keys, [groups, rows])
     return places(ids, row_ids)

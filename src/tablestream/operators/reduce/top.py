@@ -118,8 +118,7 @@ class Top(OfGroups):
     def _applied(self, events: GroupEvents, context: Context) -> tuple[pl.DataFrame, int]:
         """Apply messages and remember the rows; return the ranks that each turn changes, and how many were compared."""
         work = GroupWork(self._rows, events, context.trace)
-        shows = np.zeros(len(events), dtype=bool)
-        shows[events.turn_end] = True
+        shows = events.mask(events.turn_end)
         passes = work.ranked(lambda ranking: ranking.first_rows(events, shows, self.n))
         answer = events.answered(events.rows[events.turn_end] > 0, list(self.group_keys))
         changes = pl.concat(self._moved(one, events, answer.emitted) for one in passes)

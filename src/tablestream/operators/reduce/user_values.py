@@ -85,10 +85,10 @@ def reader(kind: pl.DataType, column: str) -> Convert | None:
         inner = reader(dtype(kind.inner), f"{column}.element")
         return _reading(kind, column, list if inner is None else lambda cell: list(map(inner, cell)))
     if isinstance(kind, pl.Struct):
-        parts = {one.name: _any_reader(one.dtype, f"{column}.{one.name}") for one in kind.fields}
+        parts = {one.name: any_reader(one.dtype, f"{column}.{one.name}") for one in kind.fields}
         return _reading(kind, column, lambda cell: {name: read(cell[name]) for name, read in parts.items()})
     if isinstance(kind, pl.Map):
-        key, value = _any_reader(kind.key, f"{column}.key"), _any_reader(kind.value, f"{column}.value")
+        key, value = any_reader(kind.key, f"{column}.key"), any_reader(kind.value, f"{column}.value")
         made = list if isinstance(kind.key, pl.List | pl.Struct) else dict
         return _reading(
             kind, column, lambda cell: made((key(part[KEY]), value(part[VALUE])) for part in cell)
@@ -96,7 +96,8 @@ def reader(kind: pl.DataType, column: str) -> Convert | None:
     return None
 
 
-def _any_reader(kind: Any, column: str) -> Convert:
+def any_reader(kind: Any, column: str) -> Convert:
+    """Return the conversion from a column's cells to what users see, also if cells need none."""
     return reader(dtype(kind), column) or (lambda cell: cell)
 
 
