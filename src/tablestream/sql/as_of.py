@@ -121,7 +121,7 @@ def with_waits(rows: Sequence[Rows], select: exp.Select, context: Context) -> li
 
 
 def _is_constant(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Boolean) or (isinstance(node, exp.Literal) and node.is_string)
+    return isinstance(node, exp.Boolean) or node.is_string
 
 
 def as_of_options(left: Rows, right: Rows, context: Context) -> dict[str, Any]:

@@ -34,13 +34,13 @@ def generator_of(node: exp.Expr) -> exp.Expr | None:
         is_subquery = isinstance(inside, exp.Lateral) and is_bare(inside.this)  # LATERAL (VALUES ...)
         inside = inside.this.this if is_subquery else inside.this
     is_joined = node.args.get("kind") in {"SEMI", "ANTI"} or any(map(node.args.get, ("using", "method")))
-    is_joined |= bool(node.args.get("side")) and not _is_true(node.args.get("on"))
+    is_joined |= bool(node.args.get("side")) and not is_true(node.args.get("on"))
     is_joined |= node.args.get("side") in {"RIGHT", "FULL"}
     is_table = isinstance(inside, exp.Values) and is_joined
     return inside if isinstance(inside, GENERATORS) and not is_table else None
 
 
-def _is_true(condition: exp.Expr | None) -> bool:
+def is_true(condition: exp.Expr | None) -> bool:
     """Whether ON says nothing."""
     return condition is None or (isinstance(condition, exp.Boolean) and bool(condition.this))
 
@@ -57,7 +57,7 @@ def expanded(node: exp.Expr, rows: Rows, context: Context) -> Rows:
     made, part = generator_of(node), node.this if isinstance(node, exp.Join) else node
     assert made is not None  # noqa: S101 - the caller has asked
     clause = "LATERAL VIEW" if part.args.get("view") else type(made).__name__.upper()
-    on = [one for one in conjuncts(node.args.get("on")) if not _is_true(one)]
+    on = [one for one in conjuncts(node.args.get("on")) if not is_true(one)]
     side = node.args.get("side")
     is_left = side == "LEFT"
     if side in {"RIGHT", "FULL"} or (is_left and on) or node.args.get("kind") in {"SEMI", "ANTI"}:
@@ -111,8 +111,8 @@ def with_elements(
 
 def _names(node: exp.Expr, made: exp.Expr, count: int, scope: Scope) -> tuple[str, list[str]]:
     """The name that a part of FROM gives to what it makes, and those of its columns, if it says them."""
-    alias = (node.this if isinstance(node, exp.Join) else node).args.get("alias")
-    source, names = (alias.name, [one.name for one in alias.columns]) if alias else ("", [])
+    part = node.this if isinstance(node, exp.Join) else node
+    source, names = part.alias, part.alias_column_names
     if isinstance(made, exp.Unnest) and source and not names:
         names = [source]
     place, fold, refuse = made.args.get("offset"), scope.rows.fold, scope.context.refuse

@@ -277,10 +277,11 @@ def _rows_as_read(node: exp.Expr, context: Context) -> Rows:
         return _table(node, context)
     if isinstance(node, exp.Table) and isinstance(node.this, exp.Anonymous):
         return _function(node, node.this, context)
-    if isinstance(node, exp.Lateral) and isinstance(node.this, exp.Subquery):  # there is none before it
-        alias, node = node.args.get("alias"), node.this.copy()
-        node.set("alias", alias)
-    if isinstance(node, exp.Table) and isinstance(node.this, exp.Values):  # within the parentheses of a join
+    is_first = isinstance(node, exp.Lateral) and isinstance(
+        node.this, exp.Subquery
+    )  # there is none before it
+    in_join = isinstance(node, exp.Table) and isinstance(node.this, exp.Values)  # within its parentheses
+    if is_first or in_join:
         alias, node = node.args.get("alias"), node.this.copy()
         node.set("alias", alias)
     if isinstance(node, exp.Values):
@@ -350,8 +351,7 @@ def _table(node: exp.Table, context: Context) -> Rows:
 
 def _alias(node: exp.Expr) -> tuple[str, list[str]]:
     """The alias of an input, and the names that it gives to columns."""
-    alias = node.args.get("alias")
-    return (alias.name, [one.name for one in alias.columns]) if alias else ("", [])
+    return node.alias, node.alias_column_names
 
 
 def _bounds(subquery: exp.Subquery, alias: str) -> dict[str, int]:

@@ -79,7 +79,7 @@ class Grouped:
 
 def is_grouped(select: exp.Select) -> bool:
     """Whether a query has groups or aggregates."""
-    has_any = any(True for one in aggregating(select) for _ in aggregates_in(one))
+    has_any = any(any(aggregates_in(one)) for one in aggregating(select))
     return has_any or any(select.args.get(part) is not None for part in ("group", "having"))
 
 

@@ -22,6 +22,7 @@ from sqlglot import exp
 from tablestream.sql.clusters import inner_join
 from tablestream.sql.context import Context
 from tablestream.sql.correlated import COMPARED_BY, free_names, row_at
+from tablestream.sql.elements import is_true
 from tablestream.sql.joins import How, Joined, is_one_row, join
 from tablestream.sql.matches import (
     AROUND,
@@ -78,7 +79,7 @@ def lateral(node: exp.Join, rows: Rows, context: Context) -> Rows:
         if made is None:
             made = _joined(given, found, rows, scope, inside)
     for one in conjuncts(node.args.get("on")):
-        if not _is_true(one):
+        if not is_true(one):
             made = filtered(made, one, "ON", context)
     return made
 
@@ -86,21 +87,16 @@ def lateral(node: exp.Join, rows: Rows, context: Context) -> Rows:
 def _given(node: exp.Join, rows: Rows, context: Context) -> Lateral:
     part, side = node.this, node.args.get("side")
     is_more = any(map(node.args.get, ("using", "method"))) or node.args.get("kind") in {"SEMI", "ANTI"}
-    if is_more or side in {"RIGHT", "FULL"} or (side == "LEFT" and not _is_true(node.args.get("on"))):
+    if is_more or side in {"RIGHT", "FULL"} or (side == "LEFT" and not is_true(node.args.get("on"))):
         said = "A LATERAL subquery is joined by a comma, CROSS, INNER, or LEFT JOIN ... ON true."
         raise context.refuse(node, "LATERAL", said, "Write the conditions in it, or in WHERE.")
     query = part.this
     while is_bare(query):
         query = query.this
-    alias = part.args.get("alias")
-    name = alias.name if alias else unique("lateral", rows.sources, rows.fold)
+    name = part.alias or unique("lateral", rows.sources, rows.fold)
     if rows.fold(name) in rows.sources:
         raise context.refuse(node, "LATERAL", f"Two inputs are called {name}.", "Give one an alias.")
-    return Lateral(query, name, [one.name for one in alias.columns] if alias else [], side == "LEFT")
-
-
-def _is_true(condition: exp.Expr | None) -> bool:
-    return condition is None or (isinstance(condition, exp.Boolean) and bool(condition.this))
+    return Lateral(query, name, part.alias_column_names, side == "LEFT")
 
 
 def _read(query: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Related | None:
@@ -124,11 +120,7 @@ def _looked_up(
     made = one_group(query, query.selects, groups, rows, scope)
     if made is not None:
         return _with_columns(given, _shown(query, given, context), *made)
-    if (
-        found is None
-        or not is_simple(query)
-        or any(True for one in query.selects for _ in subqueries_in(one))
-    ):
+    if found is None or not is_simple(query) or any(any(subqueries_in(one)) for one in query.selects):
         return None
     keyed = keyed_by(found)
     if keyed is None:

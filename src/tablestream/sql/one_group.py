@@ -14,7 +14,7 @@ from tablestream.sql.matches import Related, for_each, looked_up
 from tablestream.sql.order import is_special, limit_of
 from tablestream.sql.rows import Rows
 from tablestream.sql.scope import Scope, own_columns
-from tablestream.sql.shapes import columns_of_row, is_text
+from tablestream.sql.shapes import columns_of_row
 
 
 def one_group(
@@ -33,7 +33,8 @@ def one_group(
         return None
     group, having = query.args.get("group"), query.args.get("having")
     by = {found.scope.same(mine) for _, mine in found.pairs}
-    varying = [one for one in group.expressions if not is_text(one)] if group is not None else []
+    # A text is the same for all rows; a number is the place of a column.
+    varying = [one for one in group.expressions if not one.is_string] if group is not None else []
     if group is not None and (not by or any(found.scope.same(one) not in by for one in varying)):
         return None
     if having is not None and having.find(exp.Query):

@@ -108,7 +108,7 @@ def _star(node: exp.Expr, scope: Scope, context: Context) -> list[Item]:
             for one in rows.shown
             if (rows.fold(one.source) == table if table else not one.merged)
         ]
-    left_out = {rows.fold(one.name) for one in star.args.get("except_") or star.args.get("except") or []}
+    left_out = {rows.fold(one.name) for one in star.args.get("except_") or []}
     found = [one for one in every if rows.fold(one.name) not in left_out]
     if not found:
         said = ".".join(one.name for one in before) or "*"

@@ -150,7 +150,7 @@ class Rows:
     def of_column(self, node: exp.Expr) -> Visible | None:
         """The column that an expression is, if it is nothing else."""
         node = node.unnest()
-        if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
+        if not isinstance(node, exp.Column) or node.is_star:
             return None
         names = [one.name for one in node.parts]
         found = self.find(names)

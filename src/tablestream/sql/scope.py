@@ -101,7 +101,7 @@ class Scope:
         def resolved(one: exp.Expr) -> exp.Expr:
             if isinstance(one, exp.Query):
                 return exp.Var(this=one.sql(dialect="spark", comments=False))
-            if isinstance(one, exp.Column) and not isinstance(one.this, exp.Star):
+            if isinstance(one, exp.Column) and not one.is_star:
                 names = [part.name for part in one.parts]
                 try:
                     found = self.rows.find(names)
@@ -160,7 +160,7 @@ class Scope:
         return " OR ".join(" AND ".join(f"({value}) = ({one})" for value, one in row) for row in pairs)
 
     def _column(self, node: exp.Column) -> str:
-        if isinstance(node.this, exp.Star):
+        if node.is_star:
             raise self.context.refuse(node, self.clause, "A star cannot stand here.", "Name the columns.")
         names = [one.name for one in node.parts]
         try:
@@ -230,11 +230,7 @@ class Scope:
         )
 
         def bare(one: exp.Expr) -> str | None:
-            return (
-                quoted(one.name)
-                if isinstance(one, exp.Column) and not isinstance(one.this, exp.Star)
-                else None
-            )
+            return quoted(one.name) if isinstance(one, exp.Column) and not one.is_star else None
 
         text = self._spliced(node, bare)
         try:
@@ -270,7 +266,7 @@ def filtered(rows: Rows, node: exp.Expr, clause: str, context: Context) -> Rows:
 
 def own_columns(node: exp.Expr) -> Iterable[exp.Column]:
     """The columns that an expression names, also those inside its subqueries."""
-    return (one for one in node.find_all(exp.Column) if not isinstance(one.this, exp.Star))
+    return (one for one in node.find_all(exp.Column) if not one.is_star)
 
 
 def conjuncts(node: exp.Expr | None) -> list[exp.Expr]:

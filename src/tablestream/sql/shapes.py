@@ -80,7 +80,7 @@ def is_constant(query: exp.Expr) -> bool:
     """Whether a subquery is an expression of the row around it, as in ``(SELECT 5)``."""
     if not isinstance(query, exp.Select) or more_parts(query, ("kind", "expressions")):
         return False
-    return is_simple(query) and not any(True for one in query.selects for _ in subqueries_in(one))
+    return is_simple(query) and not any(any(subqueries_in(one)) for one in query.selects)
 
 
 def has_plain_groups(query: exp.Expr) -> TypeGuard[exp.Select]:
@@ -136,16 +136,11 @@ def windows_in(node: exp.Expr) -> list[exp.Window]:
 
 def columns_of_row(node: exp.Expr, scope: Scope | None = None) -> Iterator[exp.Column]:
     """The columns of an expression that are in no aggregate and subquery of it, nor in a group of the scope."""
-    if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
+    if isinstance(node, exp.Column) and not node.is_star:
         yield node
     elif not (is_aggregate(node) or is_subquery(node) or (scope and scope.same(node) in scope.made)):
         for child in node.iter_expressions():
             yield from columns_of_row(child, scope)
-
-
-def is_text(node: exp.Expr) -> bool:
-    """Whether an element of GROUP BY is the same for all rows: a text, not the place of a column."""
-    return isinstance(node, exp.Literal) and node.is_string
 
 
 def outer_columns(node: exp.Expr, context: Context) -> Iterator[exp.Column]:

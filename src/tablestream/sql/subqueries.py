@@ -370,7 +370,7 @@ def read(query: exp.Select, around: Rows, outer: Scope, context: Context) -> Rel
     for node in rest:
         if id(node) in lifted:
             pairs.append(lifted[id(node)])
-        elif scope.can_tell([node]) or any(True for _ in subqueries_in(node)):
+        elif scope.can_tell([node]) or any(subqueries_in(node)):
             rows = where(rows, node, "WHERE", scope, context)
         elif (pair := paired(node, scope, outer)) is not None:
             pairs.append(pair)
@@ -401,10 +401,7 @@ def _lifted(
             continue
         found = each(_select_of(node.this, context), around, outer, context)
         name, alias = f"(compared {len(context.tables)})", node.args.get("alias")
-        taken = [
-            *(one.name for one in found.rows.shown),
-            *(one.name for one in (alias.columns if alias else ())),
-        ]
+        taken = [*(one.name for one in found.rows.shown), *node.alias_column_names]
         hidden = dict[str, str]()
         for theirs, mine in found.pairs:
             by = unique("compared_by", [*taken, *hidden], around.fold)

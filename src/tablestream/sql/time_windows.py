@@ -87,8 +87,9 @@ def table_function(call: exp.Anonymous, rows: Rows, context: Context) -> Rows:
         raise context.refuse(
             time, call.name.upper(), "Its second argument is the column of the time.", "Write DESCRIPTOR(at)."
         )
-    lengths = [given[3], given[2], *given[4:]] if is_hop and len(given) > 3 else given[2:]
-    windows = _windows(call, [time, *lengths[:1], *([] if is_hop else lengths[:1]), *lengths[1:]], context)
+    # The length, then the distance: HOP has them the other way round, and for TUMBLE they are one.
+    lengths = [*given[3:4], *given[2:3], *given[4:]] if is_hop else [*given[2:3], *given[2:]]
+    windows = _windows(call, [time, *lengths], context)
     scope = Scope(rows, context, call.name.upper())
     columns = {
         "window_start": "{0}",
@@ -109,8 +110,9 @@ def _windows(call: exp.Anonymous, given: list[exp.Expr], context: Context) -> Wi
             "It takes a time and a length, and then a distance and a start.",
             "Write window(at, '10 minutes', '5 minutes').",
         )
-    lengths = [length_of(one, _WINDOW, context) for one in given[1:]]
-    size, slide, start = [*lengths, lengths[0], 0][:3] if len(lengths) == 1 else [*lengths, 0][:3]
+    size, *others = (length_of(one, _WINDOW, context) for one in given[1:])
+    slide = others[0] if others else size
+    start = others[1] if len(others) > 1 else 0
     if not 0 < slide <= size or start >= slide:
         raise context.refuse(
             given[-1],
@@ -123,7 +125,7 @@ def _windows(call: exp.Anonymous, given: list[exp.Expr], context: Context) -> Wi
 
 def length_of(node: exp.Expr, clause: str, context: Context) -> int:
     """A duration in microseconds: a text, or an interval."""
-    text = node.name if isinstance(node, exp.Literal) and node.is_string else ""
+    text = node.name if node.is_string else ""
     if isinstance(node, exp.Interval) and isinstance(node.this, exp.Literal):
         text = f"{node.this.name} {node.args['unit'].name if node.args.get('unit') else ''}"
     length = microseconds(text.lower().strip().removeprefix("interval "))
