@@ -209,7 +209,7 @@ class Aggregates:
         if not condition:
             return argument
         known = {one.column for one in self.scope.rows.visible}
-        shown = f"`{argument}`" if argument in known else argument
+        shown = quoted(argument) if argument in known else argument
         return f"CASE WHEN {condition} THEN {shown} END"
 
     def _count(self, node: exp.Count, condition: str) -> AggregateFunction:
@@ -227,7 +227,7 @@ class Aggregates:
         there = " AND ".join(f"({one}) IS NOT NULL" for one in texts)
         named = ", ".join(f"{one} AS value_{number}" for number, one in enumerate(texts, 1))
         whole = f"CASE WHEN {there} THEN {f'struct({named})' if is_distinct else '1'} END"
-        return made(f"CASE WHEN {condition} THEN {whole} END" if condition else whole)
+        return made(self._where(whole, condition))
 
     def _joined_texts(self, node: exp.GroupConcat, condition: str) -> AggregateFunction:
         given, separator = node.this, node.args.get("separator")
@@ -251,13 +251,17 @@ class Aggregates:
         return float(given.name)
 
     def _unknown(self, node: exp.Expr) -> Exception:
-        word = node.name if isinstance(node, exp.Anonymous) else node.sql("spark").split("(")[0]
         return self.context.refuse(
             node,
             "SELECT",
-            f"The aggregate {word.lower()} is not maintained in this form.",
+            f"The aggregate {word_of(node)} is not maintained in this form.",
             "Use one of tablestream.functions, which have the names of Spark's.",
         )
+
+
+def word_of(node: exp.Expr) -> str:
+    """The name of a function, as an error says it."""
+    return (node.name if isinstance(node, exp.Anonymous) else node.sql("spark").split("(")[0]).lower()
 
 
 def _name(node: exp.Expr) -> str:

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from sqlglot import exp
 
 from tablestream.connectors.sink import quoted
 from tablestream.sql.context import Context
 from tablestream.sql.groups import is_grouped
+from tablestream.sql.handles import flat_mapped, selected_type
 from tablestream.sql.parse import beginning, cast, ending, is_bare, more_parts, placed, span
 from tablestream.sql.rows import Rows, unique
 from tablestream.sql.scope import Scope, conjuncts, filtered
-from tablestream.streams import Stream
 
 #: What makes rows of the values in it.
 GENERATORS = exp.Explode | exp.Inline | exp.Unnest | exp.Values
@@ -101,10 +100,7 @@ def with_elements(
     values += [f"{text} AS {quoted(own[name])}" for name, text in shown.items()]
     element, place = map(quoted, names)
     structs = f"transform({array}, ({element}, {place}) -> struct({', '.join(values)}))"
-    if isinstance(table, Stream):
-        table = table.flat_map(structs)
-    else:
-        table = table.flat_map(structs, position=unique("position", [*taken, *own.values()], rows.fold))
+    table = flat_mapped(table, structs, unique("position", [*taken, *own.values()], rows.fold))
     made = Rows.of(table, source, list(own.values()), list(own)).visible
     return replace(rows, table=table, visible=(*rows.visible, *made))
 
@@ -175,7 +171,7 @@ def _elements(made: exp.Expr, element: str, place: str, scope: Scope) -> tuple[s
         return f"array({', '.join(structs)})", columns
     given = made.expressions[0] if isinstance(made, exp.Unnest) else made.this
     text = f"({scope.sql(given)})"
-    kind = scope.rows.table.select(F.expr(f"{text} AS `elements of the row`")).schema[-1].dataType
+    kind = selected_type(scope.rows.table, text)
     columns = {"col": element}
     if isinstance(kind, T.MapType):
         text, columns = f"map_entries({text})", {"key": f"{element}.key", "value": f"{element}.value"}

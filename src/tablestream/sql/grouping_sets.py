@@ -10,8 +10,9 @@ from sqlglot import exp
 
 from tablestream.connectors.sink import quoted
 from tablestream.sql.context import Context
+from tablestream.sql.handles import flat_mapped
 from tablestream.sql.parse import beginning
-from tablestream.sql.rows import Rows, unique
+from tablestream.sql.rows import Rows, unique, unique_names
 from tablestream.sql.scope import Scope
 from tablestream.streams import Stream
 
@@ -108,9 +109,7 @@ def repeated(
     table = rows.table
     taken = list(table.columns)
     number = unique("grouping_set", taken, rows.fold)
-    names: list[str] = []
-    for _ in nodes:
-        names.append(unique("grouped_by", [*taken, number, *names], rows.fold))
+    names = unique_names(["grouped_by"] * len(nodes), [*taken, number], rows.fold)
     texts = scope.sqls(nodes)
     values = [quoted(one) for one in table.columns if one not in table.key_columns]
     structs = []
@@ -123,8 +122,7 @@ def repeated(
         numbered = [f"{count} AS {quoted(number)}"] if is_stream else []
         structs.append(f"struct({', '.join([*values, *shown, *numbered])})")
     with context.reasons.placed(beginning(nodes[0]) if nodes else 0, "GROUP BY"):
-        array = f"array({', '.join(structs)})"
-        made = table.flat_map(array) if isinstance(table, Stream) else table.flat_map(array, position=number)
+        made = flat_mapped(table, f"array({', '.join(structs)})", number)
     return replace(rows, table=made), names, Sets(number, tuple(sets), len(nodes))
 
 

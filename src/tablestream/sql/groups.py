@@ -20,6 +20,7 @@ from tablestream.sql.aggregates import Aggregates, aggregates_in
 from tablestream.sql.context import Context
 from tablestream.sql.grouping_sets import Sets, grouping_texts, sets_in
 from tablestream.sql.handles import begun
+from tablestream.sql.output import place_in_select
 from tablestream.sql.parse import beginning, with_type
 from tablestream.sql.rows import Rows, Visible, unique
 from tablestream.sql.scope import REFUSED, Scope, own_columns
@@ -132,12 +133,9 @@ def groups_of(select: exp.Select, scope: Scope, context: Context) -> tuple[list[
 
 def _meant(node: exp.Expr, items: Sequence[exp.Expr], scope: Scope, context: Context) -> exp.Expr:
     """The expression that an element of GROUP BY stands for."""
-    if isinstance(node, exp.Literal) and not node.is_string:
-        if not node.name.isdigit() or not 1 <= int(node.name) <= len(items):
-            raise context.refuse(
-                node, "GROUP BY", f"SELECT has no column {node.name}.", "Name the expression."
-            )
-        return items[int(node.name) - 1].unalias()
+    place = place_in_select(node, len(items), "GROUP BY", context)
+    if place is not None:
+        return items[place].unalias()
     if isinstance(node, exp.Column) and len(node.parts) == 1 and scope.column(node) is None:
         fold = scope.rows.fold
         named = [one for one in items if isinstance(one, exp.Alias) and fold(one.alias) == fold(node.name)]

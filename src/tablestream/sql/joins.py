@@ -242,7 +242,7 @@ def _by_key(joined: Joined, how: How, pointers: _Pointers, backward: _Pointers) 
     if backward is not None and how == "inner" and not isinstance(joined.right.table, GlobalTable):
         return _in_order(_to_key(joined.swapped(), backward, how), joined)
     if backward is not None and how == "left" and joined.is_just(backward):
-        return _one_to_many(joined, backward, how)
+        return _one_to_many(joined, backward)
     if is_one_row(joined.right) and not joined.equalities:
         return _to_key(joined, {}, how)
     if is_one_row(joined.left) and not joined.equalities and how == "inner":
@@ -293,13 +293,13 @@ def _has_floats(kind: T.DataType) -> bool:
     return not isinstance(kind, T.IntegralType | T.DateType | T.TimestampType | T.DecimalType | T.StringType)
 
 
-def _one_to_many(joined: Joined, backward: dict[str, Equality], how: How) -> Rows:
+def _one_to_many(joined: Joined, backward: dict[str, Equality]) -> Rows:
     """A join of the rows of one table with those that point at them: LEFT JOIN keeps the one."""
     joined = replace(joined, right=_with_sure_key(joined.right)).told_apart()
     names = Names.of(joined, left_keys=False, avoided=_key_names(joined))
     keys = set(joined.right.table.key_columns)
     select = names.without(dict.fromkeys(keys, "")).select()
-    options: dict[str, Any] = {"on": joined.swapped().on(backward.values()), "how": how, "select": select}
+    options: dict[str, Any] = {"on": joined.swapped().on(backward.values()), "how": "left", "select": select}
     table = joined.left.table.one_to_many(joined.right.table, **options)  # type: ignore[union-attr, arg-type]
     return _keyed_by_both(table, joined, names)
 

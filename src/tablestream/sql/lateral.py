@@ -21,7 +21,7 @@ from sqlglot import exp
 
 from tablestream.sql.clusters import inner_join
 from tablestream.sql.context import Context
-from tablestream.sql.correlated import COMPARED_BY, free_names, row_at
+from tablestream.sql.correlated import COMPARED_BY, row_at
 from tablestream.sql.elements import is_true
 from tablestream.sql.joins import How, Joined, is_one_row, join
 from tablestream.sql.matches import (
@@ -35,8 +35,8 @@ from tablestream.sql.matches import (
 from tablestream.sql.one_group import one_group
 from tablestream.sql.order import only_place
 from tablestream.sql.output import items_of
-from tablestream.sql.parse import beginning, is_bare
-from tablestream.sql.rows import Rows, unique
+from tablestream.sql.parse import beginning, without_parentheses
+from tablestream.sql.rows import Rows, unique, unique_names
 from tablestream.sql.scope import Scope, conjuncts, filtered
 from tablestream.sql.shapes import has_plain_groups, is_constant, is_for_each, is_simple, subqueries_in
 from tablestream.sql.subqueries import each, read, within
@@ -90,13 +90,10 @@ def _given(node: exp.Join, rows: Rows, context: Context) -> Lateral:
     if is_more or side in {"RIGHT", "FULL"} or (side == "LEFT" and not is_true(node.args.get("on"))):
         said = "A LATERAL subquery is joined by a comma, CROSS, INNER, or LEFT JOIN ... ON true."
         raise context.refuse(node, "LATERAL", said, "Write the conditions in it, or in WHERE.")
-    query = part.this
-    while is_bare(query):
-        query = query.this
     name = part.alias or unique("lateral", rows.sources, rows.fold)
     if rows.fold(name) in rows.sources:
         raise context.refuse(node, "LATERAL", f"Two inputs are called {name}.", "Give one an alias.")
-    return Lateral(query, name, part.alias_column_names, side == "LEFT")
+    return Lateral(without_parentheses(part.this), name, part.alias_column_names, side == "LEFT")
 
 
 def _read(query: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Related | None:
@@ -146,7 +143,7 @@ def _shown(query: exp.Select, given: Lateral, context: Context) -> list[str]:
 
 def _with_columns(given: Lateral, shown: Sequence[str], rows: Rows, there: str, texts: Sequence[str]) -> Rows:
     """Add the columns of the row that was looked up; `there` says whether there is one."""
-    names = free_names(shown, rows)
+    names = unique_names(shown, rows.table.columns, rows.fold)
     table = rows.table if given.is_left or there == "(true)" else rows.table.filter(there)
     texts = [f"CASE WHEN {there} THEN {one} END" if given.is_left else one for one in texts]
     table = table.with_columns(**dict(zip(names, texts, strict=True)))

@@ -16,7 +16,7 @@ from tablestream.handles.grouping import has_order
 from tablestream.handles.relation import ALL_ROWS
 from tablestream.sql.context import Context
 from tablestream.sql.joins import is_one_row
-from tablestream.sql.output import Item
+from tablestream.sql.output import Item, place_in_select
 from tablestream.sql.parse import beginning
 from tablestream.sql.refusals import PartRefusedError
 from tablestream.sql.rows import Rows, unique
@@ -119,9 +119,13 @@ def first_of_each(
 
 def takes_first(query: exp.Expr) -> bool:
     """Whether a query keeps the first rows of what it finds."""
+    return distinct_on(query) is not None or bool(query.args.get("limit") or query.args.get("offset"))
+
+
+def distinct_on(query: exp.Expr) -> exp.Tuple | None:
+    """What DISTINCT ON names; None: a query has none."""
     distinct = query.args.get("distinct")
-    of_each = isinstance(distinct, exp.Distinct) and distinct.args.get("on") is not None
-    return of_each or bool(query.args.get("limit") or query.args.get("offset"))
+    return distinct.args.get("on") if isinstance(distinct, exp.Distinct) else None
 
 
 def limit_of(query: exp.Expr) -> exp.Limit | None:
@@ -166,12 +170,9 @@ def _ordered_by(
     node: exp.Expr, items: Sequence[Item], texts: Sequence[str], scope: Scope, context: Context
 ) -> str:
     """An element of ORDER BY: a place in SELECT, a column of the result, or an expression."""
-    if items and isinstance(node, exp.Literal) and not node.is_string:
-        if not node.name.isdigit() or not 1 <= int(node.name) <= len(items):
-            raise context.refuse(
-                node, "ORDER BY", f"SELECT has no column {node.name}.", "Name the expression."
-            )
-        return texts[int(node.name) - 1]
+    place = place_in_select(node, len(items), "ORDER BY", context) if items else None
+    if place is not None:
+        return texts[place]
     if isinstance(node, exp.Column) and len(node.parts) == 1:
         for item, text in zip(items, texts, strict=False):
             if scope.rows.fold(item.name) == scope.rows.fold(node.name):

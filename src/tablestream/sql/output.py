@@ -20,7 +20,7 @@ from tablestream.spark.analysis import folding, unlogged
 from tablestream.spark.columns import sql_type
 from tablestream.spark.types import nullable
 from tablestream.sql.context import Context, Result
-from tablestream.sql.handles import Handle, empty_rows, session_of, with_key_names, with_values
+from tablestream.sql.handles import Handle, session_of, type_of, with_key_names, with_values
 from tablestream.sql.parse import beginning
 from tablestream.sql.rows import Rows, unique
 from tablestream.sql.scope import Scope
@@ -59,6 +59,15 @@ def items_of(select: exp.Select, scope: Scope, context: Context) -> list[Item]:
             found += _star(one, scope, context) if one.is_star else [_item(one, scope)]
     _check_names(shown_items(found, context), scope, context)
     return found
+
+
+def place_in_select(node: exp.Expr, count: int, clause: str, context: Context) -> int | None:
+    """Which of some columns of SELECT a number in GROUP BY or ORDER BY means, from 0; None: it is no number."""
+    if not isinstance(node, exp.Literal) or node.is_string:
+        return None
+    if not node.name.isdigit() or not 1 <= int(node.name) <= count:
+        raise context.refuse(node, clause, f"SELECT has no column {node.name}.", "Name the expression.")
+    return int(node.name) - 1
 
 
 def shown_items(items: Sequence[Item], context: Context) -> list[Item]:
@@ -120,7 +129,7 @@ def _fields(struct: Sequence[exp.Identifier], scope: Scope) -> list[Item]:
     """The fields that a star behind a struct stands for."""
     text, fields = scope.sql(exp.column(*reversed(struct))), list[str]()
     with suppress(PySparkException), unlogged():  # it has no such field
-        kind = empty_rows(scope.rows.table).select(F.expr(text)).schema[0].dataType
+        kind = type_of(scope.rows.table, text)
         fields = kind.names if isinstance(kind, T.StructType) else []
     return [Item(one, exp.column(one, *reversed(struct), quoted=True), None) for one in fields]
 
@@ -182,7 +191,7 @@ def typed(
     for number, one in enumerate(items):
         if one.node.find(*_MAY_BE_VOID) is not None:
             with suppress(PySparkException), unlogged():  # what is wrong is said where the column is made
-                kind = empty_rows(table).select(F.expr(texts[number])).schema[0].dataType
+                kind = type_of(table, texts[number])
                 if with_texts(kind) != nullable(kind):
                     found[number] = f"CAST({texts[number]} AS {sql_type(with_texts(kind))})"
                     untyped[one.name] = kind

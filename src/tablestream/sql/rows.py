@@ -179,3 +179,13 @@ def unique(name: str, taken: Iterable[str], fold: Callable[[str], str] = str.low
     while fold(made) in known:
         made, number = f"{name}_{number}", number + 1
     return made
+
+
+def unique_names(
+    names: Iterable[str], taken: Iterable[str], fold: Callable[[str], str] = str.lower
+) -> list[str]:
+    """Return names that are not taken yet, and that differ."""
+    found, known = list[str](), list(taken)
+    for one in names:
+        found.append(unique(one, [*known, *found], fold))
+    return found

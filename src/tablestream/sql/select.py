@@ -13,7 +13,7 @@ from tablestream.sql.context import Context, Result
 from tablestream.sql.elements import exploded
 from tablestream.sql.from_ import from_rows
 from tablestream.sql.groups import is_grouped
-from tablestream.sql.order import first_of_each, limit_of, limited, unordered
+from tablestream.sql.order import distinct_on, first_of_each, limit_of, limited, unordered
 from tablestream.sql.output import Item, items_of, selected, shown_items, typed
 from tablestream.sql.parse import beginning
 from tablestream.sql.rows import Rows
@@ -61,11 +61,10 @@ def selection(select: exp.Select, context: Context) -> Result:
     rows, items = ranked(select, rows, items, scope, context)
     texts = _texts(items, scope, context)
     shown = shown_items(items, context)
-    kept = select.args.get("distinct")
-    if kept is None or kept.args.get("on") is not None:
-        if kept is not None:
-            on = kept.args["on"].expressions
-            rows = first_of_each(on, select, rows, items, texts, scope, context)
+    on = distinct_on(select)
+    if select.args.get("distinct") is None or on is not None:
+        if on is not None:
+            rows = first_of_each(on.expressions, select, rows, items, texts, scope, context)
         rows = limited(select, rows, items, texts, scope, context)
         return _result(rows, shown, texts, context)
     _check_distinct(select, items, shown, context)

@@ -11,7 +11,7 @@ from tablestream.sql.aggregates import is_aggregate
 from tablestream.sql.context import Context
 from tablestream.sql.elements import explodes
 from tablestream.sql.groups import is_grouped
-from tablestream.sql.order import takes_first
+from tablestream.sql.order import distinct_on, takes_first
 from tablestream.sql.parse import is_subquery, more_parts
 from tablestream.sql.scope import Scope, own_columns
 
@@ -94,8 +94,7 @@ def has_plain_groups(query: exp.Expr) -> TypeGuard[exp.Select]:
 
 def is_for_each(query: exp.Select) -> bool:
     """Whether a subquery can be made for each row around it: it has nothing that only one on its own can have."""
-    distinct = query.args.get("distinct")
-    return not explodes(query) and (distinct is None or distinct.args.get("on") is None)
+    return not explodes(query) and distinct_on(query) is None
 
 
 def parts_of(query: exp.Expr) -> str:
@@ -104,10 +103,8 @@ def parts_of(query: exp.Expr) -> str:
         return type(query).__name__.upper()
     if not isinstance(query, exp.Select):
         return "ORDER BY or LIMIT behind parentheses"
-    distinct = query.args.get("distinct")
-    on = distinct is not None and distinct.args.get("on") is not None
     found: dict[str, object] = {
-        "DISTINCT ON" if on else "DISTINCT": distinct,
+        "DISTINCT" if distinct_on(query) is None else "DISTINCT ON": query.args.get("distinct"),
         "explode": explodes(query),
         "aggregates": is_grouped(query),
         "GROUP BY": query.args.get("group"),

@@ -67,13 +67,13 @@ from tablestream.sql.order import limited, only_place
 from tablestream.sql.output import Item, items_of
 from tablestream.sql.parse import (
     beginning,
-    is_bare,
     is_subquery,
     more_parts,
     not_false,
     placed,
     span,
     unwrapped,
+    without_parentheses,
     wrapped,
 )
 from tablestream.sql.refusals import PartRefusedError
@@ -169,11 +169,10 @@ def _exists(given: exp.Query, rows: Rows, scope: Scope, context: Context) -> tup
 
 
 def _select_of(node: exp.Expr, context: Context) -> exp.Query:
-    while is_bare(node):
-        node = node.this
-    if not isinstance(node, exp.Query):
-        raise context.refuse(node, "subquery", "This is no query.", "")
-    return node
+    query = without_parentheses(node)
+    if not isinstance(query, exp.Query):
+        raise context.refuse(query, "subquery", "This is no query.", "")
+    return query
 
 
 def within(query: exp.Expr, outer: Scope, context: Context) -> Context:

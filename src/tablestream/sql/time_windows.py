@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from sqlglot import exp
 
 from tablestream.arguments.words import microseconds
 from tablestream.connectors.sink import quoted
 from tablestream.sql.context import Context
+from tablestream.sql.handles import flat_mapped, selected_type
 from tablestream.sql.parse import beginning
 from tablestream.sql.rows import Rows, Visible, unique
 from tablestream.sql.scope import Scope
-from tablestream.streams import Stream
 
 _WINDOW = "window"
 _MILLISECOND_US = 1000
@@ -140,7 +139,7 @@ def _time(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> str:
     """The time of a row, as SQL."""
     text = scope.sql(node)
     with context.reasons.placed(beginning(node), _WINDOW):
-        kind = rows.table.select(F.expr(f"{text} AS `time of the window`")).schema[-1].dataType
+        kind = selected_type(rows.table, text)
     if not isinstance(kind, T.TimestampType):
         raise context.refuse(
             node,
@@ -170,10 +169,8 @@ def _added(
         struct = ", ".join([*values, *(f"{text} AS {quoted(name)}" for name, text in texts.items())])
         there = f"filter(sequence(0, {windows.count - 1}), w -> {begin} + {windows.size_us}L > unix_micros({time}))"
         array = f"transform({there}, w -> struct({struct}))"
-        if isinstance(rows.table, Stream):
-            return replace(rows, table=rows.table.flat_map(array))
         number = unique("window_number", [*rows.table.columns, *columns], rows.fold)
-        return replace(rows, table=rows.table.flat_map(array, position=number))
+        return replace(rows, table=flat_mapped(rows.table, array, number))
 
 
 def _of(columns: dict[str, str], begin: str, size_us: int) -> dict[str, str]:

@@ -15,9 +15,10 @@ from tablestream import functions as tf
 from tablestream.connectors.sink import quoted
 from tablestream.functions import WindowFunction
 from tablestream.spark.columns import sql_type
-from tablestream.sql.aggregates import Aggregates, is_aggregate
+from tablestream.sql.aggregates import Aggregates, is_aggregate, word_of
 from tablestream.sql.context import Context
 from tablestream.sql.from_ import ranking_bounds
+from tablestream.sql.handles import selected_type
 from tablestream.sql.order import first_rows, ordering
 from tablestream.sql.output import Item
 from tablestream.sql.parse import beginning, with_type
@@ -51,15 +52,14 @@ def ranked(
     windows = {scope.same(one): one for node in nodes for one in windows_in(node)}
     if qualify is not None and not windows:
         raise context.refuse(qualify, "QUALIFY", "QUALIFY has no window function.", "Write HAVING or WHERE.")
-    made = list(items)
     if len(windows) == 1 and (bound := _bound(items, qualify, windows, scope, context)) is not None:
-        rows, made = _numbered(rows, items, *windows.popitem(), bound, scope, context)
+        rows = _numbered(rows, items, *windows.popitem(), bound, scope, context)
     for same, window in windows.items():
         scope.made[same] = REFUSED
         with context.reasons.part(beginning(window), "OVER"):
             rows, name = _over(rows, window, scope, context)
             scope.made[same] = quoted(name)
-    made = [replace(one, column=scope.name(one.node)) for one in made]
+    made = [replace(one, column=scope.name(one.node)) for one in items]
     if qualify is not None:
         with context.reasons.part(beginning(qualify), "QUALIFY"):
             # As in Spark: an alias hides a column, and a plain one only if QUALIFY has no window function of its own.
@@ -123,7 +123,7 @@ def _numbered(
     bound: int,
     scope: Scope,
     context: Context,
-) -> tuple[Rows, list[Item]]:
+) -> Rows:
     """The first rows of each partition, with their numbers."""
     names = [one.name for one in items if scope.same(one.node) == same]
     order = ordering(window.args["order"].expressions, (), (), scope, context)
@@ -131,7 +131,7 @@ def _numbered(
         rows, bound, _partition(window, scope), order, names[0] if names else "rank", context, window
     )
     scope.made[same] = quoted(rank)
-    return rows, list(items)
+    return rows
 
 
 def _partition(window: exp.Window, scope: Scope) -> list[Any]:
@@ -176,8 +176,7 @@ def _as_days(distance: Any) -> Any:
 def _kind(rows: Rows, text: str) -> T.DataType:
     """The type of a column or an expression."""
     shown = quoted(text) if text in rows.table.columns else text
-    kind: T.DataType = rows.table.select(F.expr(f"{shown} AS kind")).schema[-1].dataType
-    return kind
+    return selected_type(rows.table, shown)
 
 
 def _function(window: exp.Window, rows: Rows, scope: Scope, context: Context) -> Any:
@@ -197,15 +196,10 @@ def _function(window: exp.Window, rows: Rows, scope: Scope, context: Context) ->
     raise context.refuse(
         window,
         "OVER",
-        f"The window function {_word(node)} is not maintained in this form.",
+        f"The window function {word_of(node)} is not maintained in this form.",
         "Use one of row_number, rank, dense_rank, percent_rank, cume_dist, ntile, lag, lead, first_value, last_value,"
         " nth_value, and aggregates without DISTINCT.",
     )
-
-
-def _word(node: exp.Expr) -> str:
-    """The name of a function, as an error says it."""
-    return (node.name if isinstance(node, exp.Anonymous) else node.sql("spark").split("(")[0]).lower()
 
 
 def _of_another(node: exp.Expr, rows: Rows, scope: Scope, nulls: dict[str, Any]) -> WindowFunction | None:
