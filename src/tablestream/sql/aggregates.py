@@ -11,7 +11,6 @@ from tablestream import functions as tf
 from tablestream.connectors.sink import quoted
 from tablestream.functions import AggregateFunction
 from tablestream.spark.columns import sql_type
-from tablestream.sql.context import Context
 from tablestream.sql.parse import is_subquery, span, tokens
 from tablestream.sql.scope import Scope
 
@@ -122,12 +121,9 @@ class Aggregates:
     ----------
     scope
         The rows.
-    context
-        The query.
     """
 
     scope: Scope
-    context: Context
 
     def function(self, node: exp.Expr, condition: str = "") -> AggregateFunction:
         """Return the library's function for one of SQL, of the rows for which a condition holds."""
@@ -163,7 +159,7 @@ class Aggregates:
 
     def _percentile(self, node: exp.Expr, within: exp.Expr, condition: str) -> AggregateFunction:
         if within is node:
-            if _arguments(node, self.context.text) not in {2, None}:
+            if _arguments(node, self.scope.context.text) not in {2, None}:
                 raise self._unknown(node)
             value, part = node.this, "quantile"
         else:
@@ -195,7 +191,7 @@ class Aggregates:
         if isinstance(argument, exp.Distinct):
             made = tf.collect_set if type(node) in _OF_SETS else made
             if made not in _SAME_DISTINCT or len(argument.expressions) != 1:
-                raise self.context.refuse(
+                raise self.scope.context.refuse(
                     node,
                     "SELECT",
                     f"{type(node).__name__.upper()}(DISTINCT ...) is not maintained.",
@@ -251,7 +247,7 @@ class Aggregates:
         return float(given.name)
 
     def _unknown(self, node: exp.Expr) -> Exception:
-        return self.context.refuse(
+        return self.scope.context.refuse(
             node,
             "SELECT",
             f"The aggregate {word_of(node)} is not maintained in this form.",

@@ -103,7 +103,7 @@ def _columns(node: exp.Expr) -> list[exp.Expr]:
 
 
 def repeated(
-    rows: Rows, nodes: Sequence[exp.Expr], sets: Sequence[frozenset[int]], scope: Scope, context: Context
+    rows: Rows, nodes: Sequence[exp.Expr], sets: Sequence[frozenset[int]], scope: Scope
 ) -> tuple[Rows, list[str], Sets]:
     """Return each row once for each set; the columns that groups are made of; and the sets."""
     table = rows.table
@@ -121,13 +121,13 @@ def repeated(
         ]
         numbered = [f"{count} AS {quoted(number)}"] if is_stream else []
         structs.append(f"struct({', '.join([*values, *shown, *numbered])})")
-    with context.reasons.placed(beginning(nodes[0]) if nodes else 0, "GROUP BY"):
+    with scope.context.reasons.placed(beginning(nodes[0]) if nodes else 0, "GROUP BY"):
         made = flat_mapped(table, f"array({', '.join(structs)})", number)
     return replace(rows, table=made), names, Sets(number, tuple(sets), len(nodes))
 
 
 def grouping_texts(
-    nodes: Sequence[exp.Expr], columns: Sequence[exp.Expr], sets: Sets | None, scope: Scope, context: Context
+    nodes: Sequence[exp.Expr], columns: Sequence[exp.Expr], sets: Sets | None, scope: Scope
 ) -> dict[str, str]:
     """The SQL of GROUPING and GROUPING_ID in expressions, by what `Scope.same` says of them."""
     found: dict[str, str] = {}
@@ -137,7 +137,7 @@ def grouping_texts(
         is_one = isinstance(node, exp.Grouping) and len(named) == 1 and named[0] in known
         is_all = isinstance(node, exp.GroupingId) and named in ([], known)
         if sets is None or not (is_one or is_all):
-            raise context.refuse(
+            raise scope.context.refuse(
                 node,
                 "SELECT",
                 "GROUPING takes one column of GROUPING SETS, ROLLUP or CUBE, and GROUPING_ID all of them.",

@@ -30,13 +30,13 @@ def limited(
     items: Sequence[Item],
     texts: Sequence[str],
     scope: Scope,
-    context: Context,
     partition: Sequence[Any] = (),
 ) -> Rows:
     """Keep the rows that LIMIT and OFFSET leave of each partition; without them the order of rows is nobody's."""
+    context = scope.context
     order, offset = (query.args.get(one) for one in ("order", "offset"))
     limit = limit_of(query)
-    texts_of = ordering(order.expressions if order else [], items, texts, scope, context)
+    texts_of = ordering(order.expressions if order else [], items, texts, scope)
     if limit is None and offset is None:
         return rows
     node: Any = offset if limit is None else limit
@@ -103,18 +103,17 @@ def first_of_each(
     items: Sequence[Item],
     texts: Sequence[str],
     scope: Scope,
-    context: Context,
 ) -> Rows:
     """The first row of each group of DISTINCT ON."""
     order = query.args.get("order")
-    given = ordering(order.expressions if order else [], items, texts, scope, context)
-    found = list(dict.fromkeys(_ordered_by(one, items, texts, scope, context) for one in on))
+    given = ordering(order.expressions if order else [], items, texts, scope)
+    found = list(dict.fromkeys(_ordered_by(one, items, texts, scope) for one in on))
     names = {quoted(one): one for one in rows.table.columns}
     partition = [
         names.get(one) or F.expr(f"{one} AS distinct_{number}") for number, one in enumerate(found, 1)
     ]
-    with context.reasons.placed(beginning(on[0]), "DISTINCT ON"):
-        return first_rows(rows, 1, partition, given, "rank", context, on[0])[0]
+    with scope.context.reasons.placed(beginning(on[0]), "DISTINCT ON"):
+        return first_rows(rows, 1, partition, given, "rank", scope.context, on[0])[0]
 
 
 def takes_first(query: exp.Expr) -> bool:
@@ -152,25 +151,23 @@ def unordered(node: exp.Expr, context: Context) -> PartRefusedError:
 
 
 def ordering(
-    nodes: Sequence[exp.Expr], items: Sequence[Item], texts: Sequence[str], scope: Scope, context: Context
+    nodes: Sequence[exp.Expr], items: Sequence[Item], texts: Sequence[str], scope: Scope
 ) -> list[tuple[str, bool]]:
     """What rows are ordered by, as SQL, each with whether the greatest comes first. Nulls are last in `top`."""
     found: list[tuple[str, bool]] = []
     for one in nodes:
-        with context.reasons.part(beginning(one), "ORDER BY"):
+        with scope.context.reasons.part(beginning(one), "ORDER BY"):
             is_all = items and isinstance(one.this, exp.Var)  # ORDER BY ALL
-            for text in texts if is_all else [_ordered_by(one.this, items, texts, scope, context)]:
+            for text in texts if is_all else [_ordered_by(one.this, items, texts, scope)]:
                 if one.args.get("nulls_first"):
                     found.append((f"({text}) IS NULL", True))
                 found.append((text, bool(one.args.get("desc"))))
     return found
 
 
-def _ordered_by(
-    node: exp.Expr, items: Sequence[Item], texts: Sequence[str], scope: Scope, context: Context
-) -> str:
+def _ordered_by(node: exp.Expr, items: Sequence[Item], texts: Sequence[str], scope: Scope) -> str:
     """An element of ORDER BY: a place in SELECT, a column of the result, or an expression."""
-    place = place_in_select(node, len(items), "ORDER BY", context) if items else None
+    place = place_in_select(node, len(items), "ORDER BY", scope.context) if items else None
     if place is not None:
         return texts[place]
     if isinstance(node, exp.Column) and len(node.parts) == 1:

@@ -56,8 +56,8 @@ def items_of(select: exp.Select, scope: Scope, context: Context) -> list[Item]:
     found: list[Item] = []
     for one in select.expressions:
         with context.reasons.part(beginning(one), "SELECT"):
-            found += _star(one, scope, context) if one.is_star else [_item(one, scope)]
-    _check_names(shown_items(found, context), scope, context)
+            found += _star(one, scope) if one.is_star else [_item(one, scope)]
+    _check_names(shown_items(found, context), scope)
     return found
 
 
@@ -96,9 +96,10 @@ def _item(node: exp.Expr, scope: Scope) -> Item:
     return Item(name, expression, scope.name(expression), is_named)
 
 
-def _star(node: exp.Expr, scope: Scope, context: Context) -> list[Item]:
+def _star(node: exp.Expr, scope: Scope) -> list[Item]:
     """The columns that a star stands for."""
-    rows, parts = scope.rows, node.parts[:-1] if isinstance(node, exp.Column) else []
+    rows, context = scope.rows, scope.context
+    parts = node.parts[:-1] if isinstance(node, exp.Column) else []
     before = [one for one in parts if isinstance(one, exp.Identifier)]
     star = node.this if isinstance(node, exp.Column) else node
     if not isinstance(star, exp.Star):
@@ -134,19 +135,19 @@ def _fields(struct: Sequence[exp.Identifier], scope: Scope) -> list[Item]:
     return [Item(one, exp.column(one, *reversed(struct), quoted=True), None) for one in fields]
 
 
-def _check_names(items: Sequence[Item], scope: Scope, context: Context) -> None:
+def _check_names(items: Sequence[Item], scope: Scope) -> None:
     """Refuse names that two columns would have."""
     seen: set[str] = set()
     for one in items:
         name = scope.rows.fold(one.name)
         if name in seen:
-            error = context.refuse(
+            error = scope.context.refuse(
                 one.node,
                 "SELECT",
                 f"Two columns of the result are called {one.name}.",
                 "Name the columns, and give one an alias with AS.",
             )
-            context.reasons.add(error)
+            scope.context.reasons.add(error)
         seen.add(name)
 
 

@@ -54,7 +54,7 @@ def pivoted(rows: Rows, node: exp.Pivot, context: Context) -> Rows:
 
 def _pivoted(node: exp.Pivot, field: exp.In, scope: Scope) -> Rows:
     """Groups by the columns that PIVOT does not name, with its aggregates of the rows with each value."""
-    rows, context, made = scope.rows, scope.context, Aggregates(scope, scope.context)
+    rows, context, made = scope.rows, scope.context, Aggregates(scope)
     columns = [_column(one, scope) for one in _parts(field.this)]
     groups = _others([*node.expressions, field.this], rows)
     taken, several = [one.column for one in groups], len(node.expressions) > 1

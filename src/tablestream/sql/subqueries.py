@@ -164,7 +164,7 @@ def _exists(given: exp.Query, rows: Rows, scope: Scope, context: Context) -> tup
         return found_group[:2]
     found = _related(query, rows, scope, context, groups)
     if isinstance(given, exp.Select) and isinstance(query, exp.Select) and is_simple(query):
-        check_names(given, found, scope, context)
+        check_names(given, found, scope)
     return mark(found, rows, scope, context)
 
 
@@ -233,7 +233,7 @@ def _combined(query: exp.SetOperation, rows: Rows, outer: Scope, context: Contex
     own = Rows.of(result.table, "", names, [one.name for one in shown[0]])
     items = [Item(one.name, _named_column(one.name), one.column) for one in own.visible]
     texts, scope = [quoted(one) for one in names], Scope(own, context, "ORDER BY")
-    own = limited(query, own, items, texts, scope, context, _partition(both[0], keys, own))
+    own = limited(query, own, items, texts, scope, _partition(both[0], keys, own))
     _check_since(before, context)
     return compared_by(both[0], keys, own, rows, context)
 
@@ -274,13 +274,13 @@ def of_each(query: exp.Select, found: Related, rows: Rows, outer: Scope, context
     inner.clause = "SELECT"  # not HAVING
     items = items_of(query, inner, context)
     own = with_subqueries([one.node for one in items], own, inner, context)
-    own, items = ranked(query, own, items, inner, context)
+    own, items = ranked(query, own, items, inner)
     _check_since(before, context)
     own, columns = with_columns_of(own, [one.node for one in items], [one.name for one in items], inner)
     if query.args.get("distinct"):
         own, inner = _distinct(own, items, columns, keys, context)
     partition = _partition(found, keys, own)
-    own = limited(query, own, items, [quoted(one) for one in columns], inner, context, partition)
+    own = limited(query, own, items, [quoted(one) for one in columns], inner, partition)
     _check_since(before, context)
     table = with_values(own.table, {one: one for one in (*columns, *keys)})
     shown = Rows.of(table, "", columns, [one.name for one in items])
@@ -319,7 +319,7 @@ def groups_with(
     """
     having = select.args.get("having")
     conditions = conjuncts(having.this if having else None)
-    read, (groups, sets) = rows.table, groups_of(select, scope, context)
+    read, (groups, sets) = rows.table, groups_of(select, scope)
     is_plain = sets == [frozenset(range(len(groups)))]
     if by and (not groups or not is_plain):
         raise context.refuse(
@@ -337,10 +337,10 @@ def groups_with(
     rows = with_subqueries([*(one.node for one in groups), *inside], rows, scope, context)
     numbered = None
     if not is_plain or asks_for_sets(select.args.get("group"), nodes):
-        rows, names, numbered = repeated(rows, [one.node for one in groups], sets, scope, context)
+        rows, names, numbered = repeated(rows, [one.node for one in groups], sets, scope)
         groups = [replace(one, repeated=name) for one, name in zip(groups, names, strict=True)]
         scope.rows = rows
-    made = grouped(rows, groups, nodes, scope, context, numbered)
+    made = grouped(rows, groups, nodes, scope, numbered)
     if not groups and numbered is None and not isinstance(read, Stream):
         made = always_a_row(made, read)
     rows, scope = made.rows, made.scope
@@ -569,5 +569,5 @@ def _matched(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Rows
     if not isinstance(whole, exp.Select) or not isinstance(query, exp.Select) or not is_simple(query):
         return None
     found = read(query, rows, scope, context)
-    check_names(whole, found, scope, context)
+    check_names(whole, found, scope)
     return matching(rows, found, scope, context, exists=not is_negated)

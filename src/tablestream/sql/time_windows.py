@@ -52,8 +52,9 @@ def time_functions_in(node: exp.Expr) -> Iterator[exp.Anonymous]:
             yield from time_functions_in(one)
 
 
-def with_windows(select: exp.Select, rows: Rows, scope: Scope, context: Context) -> Rows:
+def with_windows(select: exp.Select, rows: Rows, scope: Scope) -> Rows:
     """Compute what ``window()`` is in a query; the scope then finds its column, also as ``window``."""
+    context = scope.context
     parts = ("group", "having", "qualify", "order")
     nodes = [*select.expressions, *(one for part in parts if (one := select.args.get(part)) is not None)]
     calls = {scope.same(one): one for node in nodes for one in time_functions_in(node)}
@@ -68,7 +69,7 @@ def with_windows(select: exp.Select, rows: Rows, scope: Scope, context: Context)
             "Compute the others in a query around it.",
         )
     windows = _windows(call, call.expressions, context)
-    time = _time(call.expressions[0], rows, scope, context)
+    time = _time(call.expressions[0], rows, scope)
     name = unique(_WINDOW, rows.table.columns, rows.fold)
     rows = _added(rows, windows, time, {name: "named_struct('start', {0}, 'end', {1})"}, call, context)
     scope.made[same] = quoted(name)
@@ -96,7 +97,7 @@ def table_function(call: exp.Anonymous, rows: Rows, context: Context) -> Rows:
         "window_time": f"{{1}} - INTERVAL {_MILLISECOND_US} MICROSECONDS",
     }
     source = rows.visible[0].source
-    made = _added(rows, windows, _time(time.expressions[0], rows, scope, context), columns, call, context)
+    made = _added(rows, windows, _time(time.expressions[0], rows, scope), columns, call, context)
     return replace(made, visible=(*rows.visible, *(Visible(source, one, one) for one in columns)))
 
 
@@ -135,9 +136,9 @@ def length_of(node: exp.Expr, clause: str, context: Context) -> int:
     return length
 
 
-def _time(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> str:
+def _time(node: exp.Expr, rows: Rows, scope: Scope) -> str:
     """The time of a row, as SQL."""
-    text = scope.sql(node)
+    text, context = scope.sql(node), scope.context
     with context.reasons.placed(beginning(node), _WINDOW):
         kind = selected_type(rows.table, text)
     if not isinstance(kind, T.TimestampType):
