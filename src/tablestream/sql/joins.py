@@ -11,7 +11,7 @@ anything else, or there are none       ``left.join(right, on=..., right_on=...)`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -186,7 +186,7 @@ class Names:
 
         return columns
 
-    def without(self, right: dict[str, str]) -> Names:
+    def without(self, right: Collection[str]) -> Names:
         """The same without right columns that are columns of the result anyway."""
         return replace(self, right={old: new for old, new in self.right.items() if old not in right})
 
@@ -297,8 +297,7 @@ def _one_to_many(joined: Joined, backward: dict[str, Equality]) -> Rows:
     """A join of the rows of one table with those that point at them: LEFT JOIN keeps the one."""
     joined = replace(joined, right=_with_sure_key(joined.right)).told_apart()
     names = Names.of(joined, left_keys=False, avoided=_key_names(joined))
-    keys = set(joined.right.table.key_columns)
-    select = names.without(dict.fromkeys(keys, "")).select()
+    select = names.without(joined.right.table.key_columns).select()
     options: dict[str, Any] = {"on": joined.swapped().on(backward.values()), "how": "left", "select": select}
     table = joined.left.table.one_to_many(joined.right.table, **options)  # type: ignore[union-attr, arg-type]
     return _keyed_by_both(table, joined, names)
@@ -340,7 +339,7 @@ def _many_to_many(joined: Joined, how: How) -> Rows:
         joined = replace(joined, left=_with_sure_key(joined.left))
     joined = joined.told_apart()
     names = Names.of(joined, left_keys=False, avoided=_key_names(joined))
-    select = names.without(dict.fromkeys(joined.right.table.key_columns, "")).select()
+    select = names.without(joined.right.table.key_columns).select()
     options: dict[str, Any] = {
         "on": joined.on(joined.equalities),
         "right_on": joined.swapped().on(joined.swapped().equalities),

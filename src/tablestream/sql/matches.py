@@ -276,7 +276,7 @@ def holds_of_any(kind: type[exp.Expr], value: str, ends: Mapping[str, str]) -> s
 
 
 def looked_up(
-    rows: Rows, table: Any, on: Sequence[str], values: Mapping[str, str | None], how: str = "left"
+    rows: Rows, table: Any, on: Sequence[str], values: Mapping[str, str | None]
 ) -> tuple[Rows, dict[str, str]]:
     """Join a table by its whole key, and add columns of it to rows that may have more than their visible columns.
 
@@ -307,7 +307,7 @@ def looked_up(
             made.append(right.exists.alias(name) if values[one] is None else right[name])
         return made
 
-    options: dict[str, Any] = {"on": list(on) or ["true"], "how": how, "select": columns}
+    options: dict[str, Any] = {"on": list(on) or ["true"], "how": "left", "select": columns}
     return replace(rows, table=rows.table.join(inner, **options)), names
 
 

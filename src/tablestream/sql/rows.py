@@ -161,10 +161,10 @@ class Rows:
         return tuple(replace(one, column=columns.get(one.column, one.column)) for one in self.visible)
 
 
-def text_of(found: tuple[Visible, int], parts: Sequence[str], side: str = "") -> str:
-    """A column, and the fields of it, as Spark's SQL; `side` stands before the columns of one side of a join."""
+def text_of(found: tuple[Visible, int], parts: Sequence[str]) -> str:
+    """A column, and the fields of it, as Spark's SQL."""
     column, count = found
-    return quoted(f"{side}{column.column}") + fields_of(count, parts)
+    return quoted(column.column) + fields_of(count, parts)
 
 
 def fields_of(count: int, parts: Sequence[str]) -> str:

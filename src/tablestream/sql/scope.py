@@ -35,8 +35,6 @@ class Scope:
         The rows.
     context, clause
         The query, and the clause for errors.
-    side
-        What stands before the columns of one side of a join.
     made
         What is computed already: groups, aggregates, subqueries, by what `same` says of them.
     aliases
@@ -50,7 +48,6 @@ class Scope:
     rows: Rows
     context: Context
     clause: str
-    side: str = ""
     made: dict[str, str] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
     hiding: frozenset[str] = frozenset()
@@ -192,7 +189,7 @@ class Scope:
                 f"{'.'.join(names)} is neither grouped nor aggregated.",
                 "Add it to GROUP BY, or aggregate it, as in max() or first().",
             )
-        return text_of(found, names, self.side)
+        return text_of(found, names)
 
     def _columns_hint(self) -> str:
         """Say which columns there are, or of which tables."""
