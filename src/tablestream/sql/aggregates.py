@@ -11,8 +11,9 @@ from tablestream import functions as tf
 from tablestream.connectors.sink import quoted
 from tablestream.functions import AggregateFunction
 from tablestream.spark.columns import sql_type
-from tablestream.sql.parse import is_subquery, span, tokens
+from tablestream.sql.parse import is_subquery, span
 from tablestream.sql.scope import Scope
+from tablestream.sql.text import DIALECT
 
 #: Functions of one column.
 _OF_ONE: dict[type[exp.Expr], Callable[[str], AggregateFunction]] = {
@@ -273,7 +274,7 @@ def _arguments(node: exp.Expr, text: str) -> int | None:
     if place is None:
         return None
     depth, commas = 0, 0
-    for token in tokens(text[place[0] : place[1]]):
+    for token in DIALECT.tokenize(text[place[0] : place[1]]):
         depth += (token.text == "(") - (token.text == ")")
         commas += token.text == "," and depth == 1
     return commas + 1

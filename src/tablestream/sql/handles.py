@@ -76,15 +76,11 @@ def never_null(handle: Handle, column: str) -> bool:
     return column in handle.key_columns and column not in nullable_names(node_of(handle))
 
 
-def first_source(table: Table) -> Table:
-    """The first table that a plan reads."""
-    sources = (one for one in ancestors(node_of(table)) if isinstance(one, Source) and not one.records)
-    return Table(next(sources, node_of(table)), session_of(table))
-
-
 def begun(table: Table) -> Table:
     """One row, as soon as the first table that a plan reads has had one."""
-    return first_source(table).group_by().agg(begun=tf.count())
+    sources = (one for one in ancestors(node_of(table)) if isinstance(one, Source) and not one.records)
+    first = Table(next(sources, node_of(table)), session_of(table))
+    return first.group_by().agg(begun=tf.count())
 
 
 def with_key_names(handle: Handle, names: Sequence[str]) -> Handle:

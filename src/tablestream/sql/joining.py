@@ -21,7 +21,7 @@ from tablestream.sql.on_subqueries import computed, without_computed
 from tablestream.sql.parse import beginning
 from tablestream.sql.rows import Rows
 from tablestream.sql.scope import Scope, filtered, own_columns
-from tablestream.sql.using import coalesced, equalities_of, merged
+from tablestream.sql.using import coalesced, equalities_of_using, merged
 
 
 def joined(
@@ -73,7 +73,7 @@ def _joined_with(left: Rows, given: Input, context: Context) -> Rows:
     left, right, on = computed(given.on, left, given.rows, given.how, context)
     count = len(left.visible)
     if given.how in {"semi", "anti"}:
-        pairs = [(one.left, one.right) for one in equalities_of(using, left, right, context)]
+        pairs = [(one.left, one.right) for one in equalities_of_using(using, left, right, context)]
         return without_computed(semi_join(left, right, on, pairs, given.how, context))
     if given.how == "full":
         equal, others = _compared(on, using, left, right, context)
@@ -96,7 +96,7 @@ def _compared(
 ) -> tuple[list[Equality], list[exp.Expr]]:
     """The equalities of ON and USING, and the other conditions."""
     equal, others = equalities(on, left, right, context)
-    return [*equal, *equalities_of(using, left, right, context)], others
+    return [*equal, *equalities_of_using(using, left, right, context)], others
 
 
 def _left_join(

@@ -186,11 +186,6 @@ def _with_names(given: Sequence[Token]) -> list[Token]:
     return found
 
 
-def tokens(text: str) -> list[Token]:
-    """The words and signs of a text."""
-    return list(DIALECT.tokenize(text))
-
-
 def is_subquery(node: exp.Expr) -> bool:
     """Whether an expression is a query, or ``EXISTS`` of one: ``exists`` of an array and a lambda is a function."""
     return isinstance(node, exp.Query) or (isinstance(node, exp.Exists) and isinstance(node.this, exp.Query))
