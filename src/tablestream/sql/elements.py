@@ -126,8 +126,13 @@ def _names(node: exp.Expr, made: exp.Expr, count: int, scope: Scope) -> tuple[st
 
 def explodes(select: exp.Select) -> list[int]:
     """The places of the columns of SELECT that make rows."""
-    inside = (one.this if isinstance(one, exp.Alias | exp.Aliases) else one for one in select.expressions)
+    inside = map(_without_names, select.expressions)
     return [number for number, one in enumerate(inside) if isinstance(one, GENERATORS)]
+
+
+def _without_names(item: exp.Expr) -> exp.Expr:
+    """A column of SELECT without ``AS name`` or ``AS (name, name)``."""
+    return item.this if isinstance(item, exp.Alias | exp.Aliases) else item
 
 
 def exploded(select: exp.Select, rows: Rows, context: Context) -> tuple[exp.Select, Rows]:
@@ -136,15 +141,11 @@ def exploded(select: exp.Select, rows: Rows, context: Context) -> tuple[exp.Sele
     if not places:
         return select, rows
     items, first = select.expressions, places[0]
-    inside = items[first].this if isinstance(items[first], exp.Alias | exp.Aliases) else items[first]
+    item, inside = items[first], _without_names(items[first])
     if len(places) > 1 or is_grouped(select) or any(one.find(exp.Window) for one in items):
         said = "It stands beside groups, window functions or another one of its kind."
         raise context.refuse(items[places[-1]], "SELECT", said, "Write it in a subquery in FROM.")
-    names = (
-        items[first].expressions
-        if isinstance(items[first], exp.Aliases)
-        else [items[first].args.get("alias")]
-    )
+    names = item.expressions if isinstance(item, exp.Aliases) else [item.args.get("alias")]
     alias = exp.TableAlias(columns=[one.copy() for one in names if one is not None])
     made = expanded(exp.Lateral(this=inside.copy(), alias=alias), rows, context)
     hidden = [replace(one, source=_MADE, merged=True) for one in made.visible[len(rows.visible) :]]

@@ -36,9 +36,10 @@ def from_rows(select: exp.Select, context: Context) -> tuple[Rows, list[exp.Expr
     conditions = conjuncts(where.this if where else None)
     nodes, used = _nodes(select, context), _used_names(select)
     places = [number for number, one in enumerate(nodes) if generator_of(one) is not None or _is_lateral(one)]
-    inputs = _inputs(nodes[: (places or [len(nodes)])[0]], used, select, context)
+    ends = [*places, len(nodes)]
+    inputs = _inputs(nodes[: ends[0]], used, select, context)
     inputs = inputs or [Input(one_row((nodes or [select])[0], context))]
-    for number, place in enumerate(places, 1):
+    for place, end in zip(places, ends[1:], strict=True):
         told = Scope(replace(inputs[0].rows, visible=_visible(inputs)), context, "WHERE")
         adds_rows = any(one.args.get("side") in {"RIGHT", "FULL"} for one in nodes[place:])
         ready = (
@@ -50,8 +51,7 @@ def from_rows(select: exp.Select, context: Context) -> tuple[Rows, list[exp.Expr
                 rows = filtered(rows, one, "ON", context)
             rest = []
         conditions = [*rest, *(one for one in conditions if one not in ready)]
-        more = nodes[place + 1 : (*places, len(nodes))[number]]
-        begin = nodes[place]
+        begin, more = nodes[place], nodes[place + 1 : end]
         rows = context.lateral(begin, rows, context) if _is_lateral(begin) else expanded(begin, rows, context)
         inputs = [Input(rows), *_inputs(more, used, select, context)]
         inputs = _told_apart(inputs, context)

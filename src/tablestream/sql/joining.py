@@ -15,7 +15,7 @@ from tablestream.sql.clusters import clustered, inner_join
 from tablestream.sql.conditions import Condition, Input, Known, null_extended
 from tablestream.sql.context import Context
 from tablestream.sql.equalities import Equality, equalities
-from tablestream.sql.joins import Joined, join
+from tablestream.sql.joins import Joined, in_order, join
 from tablestream.sql.matches import semi_join
 from tablestream.sql.on_subqueries import computed, without_computed
 from tablestream.sql.parse import beginning
@@ -83,9 +83,7 @@ def _joined_with(left: Rows, given: Input, context: Context) -> Rows:
         equal, others = _compared(on, using, left, right, context)
         rows = inner_join(left, right, equal, others, "ON", context)
     elif given.how == "right":
-        rows = _left_join(right, left, on, using, context)
-        turned = len(right.visible)
-        rows = replace(rows, visible=(*rows.visible[turned:], *rows.visible[:turned]))
+        rows = in_order(_left_join(right, left, on, using, context), right)
     else:
         rows = _left_join(left, right, on, using, context)
     return without_computed(replace(rows, visible=merged(rows.visible, using, given.how, count, rows.fold)))

@@ -77,8 +77,8 @@ def compiled(query: exp.Expr, context: Context) -> Result:
 
 def _in_parentheses(query: exp.Subquery, context: Context) -> Result:
     """The first rows of a query in parentheses, by what is said behind them."""
-    alias = query.args.get("alias")
-    known = ("this", "with_", "order", "limit", "offset", *([] if alias and alias.columns else ["alias"]))
+    known = ["this", "with_", "order", "limit", "offset"]
+    known += [] if query.alias_column_names else ["alias"]
     for part in more_parts(query, known):
         raise context.refuse(
             query, "query", f"The {part} of a query in parentheses is not maintained.", "Select from it."
