@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
+from itertools import zip_longest
 from typing import Any
 
 from sqlglot import Token, TokenType, exp
@@ -174,10 +175,9 @@ def _with_names(given: Sequence[Token]) -> list[Token]:
     ``window`` is one, as of the function and its column, unless ``WINDOW w AS`` begins a clause; so is the aggregate of
     ``any(DISTINCT x)``.
     """
-    behind = [*(one.token_type for one in given[2:]), None, None]
     found = list[Token]()
-    for one, after in zip(given, behind, strict=True):
-        kind = one.token_type
+    for one, second in zip_longest(given, given[2:]):
+        kind, after = one.token_type, second and second.token_type
         if kind == TokenType.WINDOW and after != TokenType.ALIAS:
             kind = TokenType.VAR
         elif kind in {TokenType.ANY, TokenType.SOME} and after == TokenType.DISTINCT:
