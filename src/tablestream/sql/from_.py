@@ -277,11 +277,9 @@ def _rows_as_read(node: exp.Expr, context: Context) -> Rows:
         return _table(node, context)
     if isinstance(node, exp.Table) and isinstance(node.this, exp.Anonymous):
         return _function(node, node.this, context)
-    is_first = isinstance(node, exp.Lateral) and isinstance(
-        node.this, exp.Subquery
-    )  # there is none before it
-    in_join = isinstance(node, exp.Table) and isinstance(node.this, exp.Values)  # within its parentheses
-    if is_first or in_join:
+    is_lateral = isinstance(node, exp.Lateral) and isinstance(node.this, exp.Subquery)
+    is_values = isinstance(node, exp.Table) and isinstance(node.this, exp.Values)
+    if is_lateral or is_values:  # with nothing before it; within the parentheses of a join
         alias, node = node.args.get("alias"), node.this.copy()
         node.set("alias", alias)
     if isinstance(node, exp.Values):
