@@ -36,7 +36,7 @@ def limited(
     context = scope.context
     order, offset = (query.args.get(one) for one in ("order", "offset"))
     limit = limit_of(query)
-    texts_of = ordering(order.expressions if order else [], items, texts, scope)
+    ordered_by = ordering(order.expressions if order else [], items, texts, scope)
     if limit is None and offset is None:
         return rows
     node: Any = offset if limit is None else limit
@@ -52,8 +52,8 @@ def limited(
     last = None if count is None else count + skipped
     with context.reasons.placed(beginning(order), "ORDER BY"):
         if last is None or has_ties:
-            return _numbered(rows, last, skipped, partition, texts_of, context, node)
-        rows, rank = first_rows(rows, last, partition, texts_of, "rank", context, node)
+            return _numbered(rows, last, skipped, partition, ordered_by, context, node)
+        rows, rank = first_rows(rows, last, partition, ordered_by, "rank", context, node)
         return replace(rows, table=rows.table.filter(f"{quoted(rank)} > {skipped}")) if skipped else rows
 
 
@@ -86,9 +86,8 @@ def _numbered(
     table = _ordered_table(rows, order, context, node)
     taken = table.columns
     number, rank = unique("number", taken, rows.fold), unique("rank", taken, rows.fold)
-    every = [
-        one for text, down in order for one in ((f"({text}) IS NULL", False), (text, down))
-    ]  # null is least
+    # Null is the least value in `over`.
+    every = [one for text, down in order for one in ((f"({text}) IS NULL", False), (text, down))]
     columns: dict[str, Any] = {number: tf.row_number(), rank: tf.rank()}
     downs = [down for _, down in every]
     table = table.group_by(*partition).over([text for text, _ in every], descending=downs, **columns)
