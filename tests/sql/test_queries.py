@@ -765,6 +765,11 @@ OVER: Queries = {
         SELECT DISTINCT boss, count(*) OVER (PARTITION BY boss ORDER BY city RANGE UNBOUNDED PRECEDING) AS n
         FROM people GROUP BY boss, city
     """,
+    "key that is called kind": """
+        SELECT kind, lag(age, 1, 0) OVER (PARTITION BY city ORDER BY kind) AS before,
+            sum(age) OVER (PARTITION BY city ORDER BY kind RANGE BETWEEN 1 PRECEDING AND CURRENT ROW) AS s
+        FROM (SELECT id AS kind, city, age FROM people)
+    """,
     "named window in qualify": (
         "SELECT id FROM people QUALIFY row_number() OVER w = 1 WINDOW w AS (PARTITION BY city ORDER BY age, id)",
         "SELECT id FROM people QUALIFY row_number() OVER (PARTITION BY city ORDER BY age, id) = 1",

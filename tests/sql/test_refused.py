@@ -377,7 +377,7 @@ def test_a_refusal_has_every_reason_with_its_place(tables: dict[str, ts.Table], 
 
 
 def test_what_is_no_query_is_an_argument_error(tables: dict[str, ts.Table]) -> None:
-    for query in ("INSERT INTO x SELECT 1", "SELECT id FROM people; SELECT id FROM people"):
+    for query in ("", "people", "INSERT INTO x SELECT 1", "SELECT id FROM people; SELECT id FROM people"):
         with pytest.raises(ts.errors.ArgumentError, match="takes one query"):
             ts.sql(query, **tables)
     with pytest.raises(ts.errors.ArgumentError, match="people=1 is not a table"):

@@ -325,6 +325,7 @@ def test_what_is_wrong_with_the_records_of_a_topic_is_told(columns: str, options
         ("CREATE MATERIALIZED VIEW v AS SELEC * FROM t", "2:39: The query of v cannot be read: "),
         ("CREATE MATERIALIZED VIEW v AS SELECT * FROM t WHERE (a = 1", "2:"),
         ("CREATE MATERIALIZED VIEW v AS DROP TABLE t", "2:31: The query of v is no SELECT. "),
+        ("CREATE MATERIALIZED VIEW v AS t", "2:31: The query of v is no SELECT. "),
     ],
 )
 def test_what_is_wrong_with_a_view_is_told_with_its_place(text: str, told: str) -> None:

@@ -11,9 +11,9 @@ from tablestream import functions as tf
 from tablestream.connectors.sink import quoted
 from tablestream.functions import AggregateFunction
 from tablestream.spark.columns import sql_type
-from tablestream.sql.context import Context
-from tablestream.sql.parse import is_subquery, span, tokens
+from tablestream.sql.parse import is_subquery, span
 from tablestream.sql.scope import Scope
+from tablestream.sql.text import DIALECT
 
 #: Functions of one column.
 _OF_ONE: dict[type[exp.Expr], Callable[[str], AggregateFunction]] = {
@@ -122,12 +122,9 @@ class Aggregates:
     ----------
     scope
         The rows.
-    context
-        The query.
     """
 
     scope: Scope
-    context: Context
 
     def function(self, node: exp.Expr, condition: str = "") -> AggregateFunction:
         """Return the library's function for one of SQL, of the rows for which a condition holds."""
@@ -163,7 +160,7 @@ class Aggregates:
 
     def _percentile(self, node: exp.Expr, within: exp.Expr, condition: str) -> AggregateFunction:
         if within is node:
-            if _arguments(node, self.context.text) not in {2, None}:
+            if _arguments(node, self.scope.context.text) not in {2, None}:
                 raise self._unknown(node)
             value, part = node.this, "quantile"
         else:
@@ -195,7 +192,7 @@ class Aggregates:
         if isinstance(argument, exp.Distinct):
             made = tf.collect_set if type(node) in _OF_SETS else made
             if made not in _SAME_DISTINCT or len(argument.expressions) != 1:
-                raise self.context.refuse(
+                raise self.scope.context.refuse(
                     node,
                     "SELECT",
                     f"{type(node).__name__.upper()}(DISTINCT ...) is not maintained.",
@@ -209,7 +206,7 @@ class Aggregates:
         if not condition:
             return argument
         known = {one.column for one in self.scope.rows.visible}
-        shown = f"`{argument}`" if argument in known else argument
+        shown = quoted(argument) if argument in known else argument
         return f"CASE WHEN {condition} THEN {shown} END"
 
     def _count(self, node: exp.Count, condition: str) -> AggregateFunction:
@@ -227,7 +224,7 @@ class Aggregates:
         there = " AND ".join(f"({one}) IS NOT NULL" for one in texts)
         named = ", ".join(f"{one} AS value_{number}" for number, one in enumerate(texts, 1))
         whole = f"CASE WHEN {there} THEN {f'struct({named})' if is_distinct else '1'} END"
-        return made(f"CASE WHEN {condition} THEN {whole} END" if condition else whole)
+        return made(self._where(whole, condition))
 
     def _joined_texts(self, node: exp.GroupConcat, condition: str) -> AggregateFunction:
         given, separator = node.this, node.args.get("separator")
@@ -251,13 +248,17 @@ class Aggregates:
         return float(given.name)
 
     def _unknown(self, node: exp.Expr) -> Exception:
-        word = node.name if isinstance(node, exp.Anonymous) else node.sql("spark").split("(")[0]
-        return self.context.refuse(
+        return self.scope.context.refuse(
             node,
             "SELECT",
-            f"The aggregate {word.lower()} is not maintained in this form.",
+            f"The aggregate {word_of(node)} is not maintained in this form.",
             "Use one of tablestream.functions, which have the names of Spark's.",
         )
+
+
+def word_of(node: exp.Expr) -> str:
+    """The name of a function, as an error says it."""
+    return (node.name if isinstance(node, exp.Anonymous) else node.sql("spark").split("(")[0]).lower()
 
 
 def _name(node: exp.Expr) -> str:
@@ -273,7 +274,7 @@ def _arguments(node: exp.Expr, text: str) -> int | None:
     if place is None:
         return None
     depth, commas = 0, 0
-    for token in tokens(text[place[0] : place[1]]):
+    for token in DIALECT.tokenize(text[place[0] : place[1]]):
         depth += (token.text == "(") - (token.text == ")")
         commas += token.text == "," and depth == 1
     return commas + 1

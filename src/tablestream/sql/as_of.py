@@ -11,7 +11,7 @@ from sqlglot import exp
 from tablestream.handles.as_of_time import as_of
 from tablestream.sql.context import Context
 from tablestream.sql.handles import node_of
-from tablestream.sql.parse import beginning
+from tablestream.sql.parse import TURNED, beginning
 from tablestream.sql.rows import AsOf, Rows
 from tablestream.sql.scope import Scope
 from tablestream.sql.times import time_columns
@@ -26,12 +26,6 @@ _COMPARED: dict[type[exp.Expr], tuple[bool, bool]] = {
     exp.GT: (False, True),
     exp.LTE: (True, False),
     exp.LT: (True, True),
-}
-_TURNED: dict[type[exp.Expr], type[exp.Expr]] = {
-    exp.GTE: exp.LTE,
-    exp.GT: exp.LT,
-    exp.LTE: exp.GTE,
-    exp.LT: exp.GT,
 }
 
 
@@ -90,7 +84,7 @@ def _sides(node: exp.Binary, right: Scope) -> tuple[type[exp.Expr], exp.Expr, ex
     if right_is_right and not left_is_right:
         return type(node), node.left, node.right
     if left_is_right and not right_is_right:
-        return _TURNED[type(node)], node.right, node.left
+        return TURNED[type(node)], node.right, node.left
     return None
 
 
@@ -121,7 +115,7 @@ def with_waits(rows: Sequence[Rows], select: exp.Select, context: Context) -> li
 
 
 def _is_constant(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Boolean) or (isinstance(node, exp.Literal) and node.is_string)
+    return isinstance(node, exp.Boolean) or node.is_string
 
 
 def as_of_options(left: Rows, right: Rows, context: Context) -> dict[str, Any]:

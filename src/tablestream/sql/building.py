@@ -12,11 +12,11 @@ from sqlglot import exp
 
 from tablestream.base.calling import written_at
 from tablestream.errors import SqlRefusedError, TablestreamError
-from tablestream.sql.handles import hidden_columns, node_of, session_of, with_hidden
+from tablestream.sql.handles import Handle, hidden_columns, node_of, session_of, with_hidden
 from tablestream.sql.outputs import SqlOutputs
 from tablestream.sql.problems import MistakeError, Problem
 from tablestream.sql.query import from_select
-from tablestream.sql.sources import Relation, Session, read_source
+from tablestream.sql.sources import Session, read_source
 from tablestream.sql.statements import Declared, SourceTable, View
 from tablestream.sql.targets import output_of
 from tablestream.sql.text import Text
@@ -30,7 +30,7 @@ class Building:
 
     text: Text
     session: Session
-    made: dict[str, Relation] = field(default_factory=dict)
+    made: dict[str, Handle] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
     def source(self, declared: SourceTable) -> None:
@@ -43,7 +43,7 @@ class Building:
             tables = {name: self.made[name] for name in reads}
             self._make(declared, partial(self._selected, declared.name, tree, tables))
 
-    def _selected(self, name: str, tree: exp.Query, tables: Mapping[str, Relation]) -> Relation:
+    def _selected(self, name: str, tree: exp.Query, tables: Mapping[str, Handle]) -> Handle:
         """A query as a table with the name of its view; a view of all that another table has is that table."""
         made = from_select(tree, tables, self.text)
         if any(node_of(made) is node_of(one) for one in tables.values()):
@@ -69,7 +69,7 @@ class Building:
             raise self.text.error(self.problems)
         return SqlOutputs(tuple(one for one in tried if one), {one.name: results[one.name] for one in shown})
 
-    def _make(self, declared: Declared, maker: Callable[[], Relation]) -> None:
+    def _make(self, declared: Declared, maker: Callable[[], Handle]) -> None:
         made = self._tried(declared, maker)
         if made is not None:
             self.made[declared.name] = made

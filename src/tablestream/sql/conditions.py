@@ -52,7 +52,7 @@ class Condition:
     @property
     def is_early(self) -> bool:
         """Whether it can be applied before all is joined."""
-        return bool(self.sources) and not any(True for _ in self.node.find_all(*SUBQUERIES))
+        return bool(self.sources) and self.node.find(*SUBQUERIES) is None
 
 
 @dataclass(frozen=True)

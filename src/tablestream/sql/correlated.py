@@ -12,7 +12,7 @@ from tablestream.sql.context import Context
 from tablestream.sql.groups import is_grouped
 from tablestream.sql.matches import Related, looked_up, outward
 from tablestream.sql.parse import unwrapped, with_type, wrapped
-from tablestream.sql.rows import Rows, Visible, unique
+from tablestream.sql.rows import Rows, Visible, unique_names
 from tablestream.sql.scope import Scope, own_columns
 from tablestream.sql.shapes import columns_of_row
 
@@ -82,17 +82,10 @@ def with_columns_of(
     """
     own = [scope.name(one) for one in nodes]
     own = [None if one in own[:number] else one for number, one in enumerate(own)]
-    names = [one or free for one, free in zip(own, free_names(wanted, rows), strict=True)]
+    free = unique_names(wanted, rows.table.columns, rows.fold)
+    names = [one or new for one, new in zip(own, free, strict=True)]
     new = {name: with_type(node) for one, name, node in zip(own, names, nodes, strict=True) if one is None}
     if not new:
         return rows, names
     added = {name: scope.sql(node) for name, node in new.items()}
     return replace(rows, table=rows.table.with_columns(**added)), names
-
-
-def free_names(wanted: Sequence[str], rows: Rows) -> list[str]:
-    """Names for new columns of rows."""
-    found: list[str] = []
-    for one in wanted:
-        found.append(unique(one, [*rows.table.columns, *found], rows.fold))
-    return found

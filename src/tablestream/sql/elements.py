@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from sqlglot import exp
 
 from tablestream.connectors.sink import quoted
 from tablestream.sql.context import Context
 from tablestream.sql.groups import is_grouped
+from tablestream.sql.handles import flat_mapped, selected_type
 from tablestream.sql.parse import beginning, cast, ending, is_bare, more_parts, placed, span
 from tablestream.sql.rows import Rows, unique
 from tablestream.sql.scope import Scope, conjuncts, filtered
-from tablestream.streams import Stream
 
 #: What makes rows of the values in it.
 GENERATORS = exp.Explode | exp.Inline | exp.Unnest | exp.Values
@@ -34,13 +33,13 @@ def generator_of(node: exp.Expr) -> exp.Expr | None:
         is_subquery = isinstance(inside, exp.Lateral) and is_bare(inside.this)  # LATERAL (VALUES ...)
         inside = inside.this.this if is_subquery else inside.this
     is_joined = node.args.get("kind") in {"SEMI", "ANTI"} or any(map(node.args.get, ("using", "method")))
-    is_joined |= bool(node.args.get("side")) and not _is_true(node.args.get("on"))
+    is_joined |= bool(node.args.get("side")) and not is_true(node.args.get("on"))
     is_joined |= node.args.get("side") in {"RIGHT", "FULL"}
     is_table = isinstance(inside, exp.Values) and is_joined
     return inside if isinstance(inside, GENERATORS) and not is_table else None
 
 
-def _is_true(condition: exp.Expr | None) -> bool:
+def is_true(condition: exp.Expr | None) -> bool:
     """Whether ON says nothing."""
     return condition is None or (isinstance(condition, exp.Boolean) and bool(condition.this))
 
@@ -57,7 +56,7 @@ def expanded(node: exp.Expr, rows: Rows, context: Context) -> Rows:
     made, part = generator_of(node), node.this if isinstance(node, exp.Join) else node
     assert made is not None  # noqa: S101 - the caller has asked
     clause = "LATERAL VIEW" if part.args.get("view") else type(made).__name__.upper()
-    on = [one for one in conjuncts(node.args.get("on")) if not _is_true(one)]
+    on = [one for one in conjuncts(node.args.get("on")) if not is_true(one)]
     side = node.args.get("side")
     is_left = side == "LEFT"
     if side in {"RIGHT", "FULL"} or (is_left and on) or node.args.get("kind") in {"SEMI", "ANTI"}:
@@ -101,18 +100,15 @@ def with_elements(
     values += [f"{text} AS {quoted(own[name])}" for name, text in shown.items()]
     element, place = map(quoted, names)
     structs = f"transform({array}, ({element}, {place}) -> struct({', '.join(values)}))"
-    if isinstance(table, Stream):
-        table = table.flat_map(structs)
-    else:
-        table = table.flat_map(structs, position=unique("position", [*taken, *own.values()], rows.fold))
+    table = flat_mapped(table, structs, unique("position", [*taken, *own.values()], rows.fold))
     made = Rows.of(table, source, list(own.values()), list(own)).visible
     return replace(rows, table=table, visible=(*rows.visible, *made))
 
 
 def _names(node: exp.Expr, made: exp.Expr, count: int, scope: Scope) -> tuple[str, list[str]]:
     """The name that a part of FROM gives to what it makes, and those of its columns, if it says them."""
-    alias = (node.this if isinstance(node, exp.Join) else node).args.get("alias")
-    source, names = (alias.name, [one.name for one in alias.columns]) if alias else ("", [])
+    part = node.this if isinstance(node, exp.Join) else node
+    source, names = part.alias, part.alias_column_names
     if isinstance(made, exp.Unnest) and source and not names:
         names = [source]
     place, fold, refuse = made.args.get("offset"), scope.rows.fold, scope.context.refuse
@@ -130,8 +126,13 @@ def _names(node: exp.Expr, made: exp.Expr, count: int, scope: Scope) -> tuple[st
 
 def explodes(select: exp.Select) -> list[int]:
     """The places of the columns of SELECT that make rows."""
-    inside = (one.this if isinstance(one, exp.Alias | exp.Aliases) else one for one in select.expressions)
+    inside = map(_without_names, select.expressions)
     return [number for number, one in enumerate(inside) if isinstance(one, GENERATORS)]
+
+
+def _without_names(item: exp.Expr) -> exp.Expr:
+    """A column of SELECT without ``AS name`` or ``AS (name, name)``."""
+    return item.this if isinstance(item, exp.Alias | exp.Aliases) else item
 
 
 def exploded(select: exp.Select, rows: Rows, context: Context) -> tuple[exp.Select, Rows]:
@@ -140,15 +141,11 @@ def exploded(select: exp.Select, rows: Rows, context: Context) -> tuple[exp.Sele
     if not places:
         return select, rows
     items, first = select.expressions, places[0]
-    inside = items[first].this if isinstance(items[first], exp.Alias | exp.Aliases) else items[first]
+    item, inside = items[first], _without_names(items[first])
     if len(places) > 1 or is_grouped(select) or any(one.find(exp.Window) for one in items):
         said = "It stands beside groups, window functions or another one of its kind."
         raise context.refuse(items[places[-1]], "SELECT", said, "Write it in a subquery in FROM.")
-    names = (
-        items[first].expressions
-        if isinstance(items[first], exp.Aliases)
-        else [items[first].args.get("alias")]
-    )
+    names = item.expressions if isinstance(item, exp.Aliases) else [item.args.get("alias")]
     alias = exp.TableAlias(columns=[one.copy() for one in names if one is not None])
     made = expanded(exp.Lateral(this=inside.copy(), alias=alias), rows, context)
     hidden = [replace(one, source=_MADE, merged=True) for one in made.visible[len(rows.visible) :]]
@@ -175,7 +172,7 @@ def _elements(made: exp.Expr, element: str, place: str, scope: Scope) -> tuple[s
         return f"array({', '.join(structs)})", columns
     given = made.expressions[0] if isinstance(made, exp.Unnest) else made.this
     text = f"({scope.sql(given)})"
-    kind = scope.rows.table.select(F.expr(f"{text} AS `elements of the row`")).schema[-1].dataType
+    kind = selected_type(scope.rows.table, text)
     columns = {"col": element}
     if isinstance(kind, T.MapType):
         text, columns = f"map_entries({text})", {"key": f"{element}.key", "value": f"{element}.value"}

@@ -15,7 +15,7 @@ from tablestream.spark.analysis import unlogged
 from tablestream.spark.columns import sql_type
 from tablestream.spark.compared import common_type
 from tablestream.sql.context import Context
-from tablestream.sql.handles import empty_rows, session_of
+from tablestream.sql.handles import session_of, type_of
 from tablestream.sql.parse import cast, unwrapped, wrapped
 from tablestream.sql.rows import Rows
 from tablestream.sql.scope import Scope, own_columns
@@ -134,4 +134,4 @@ def _type(node: exp.Expr, scope: Scope) -> T.DataType:
     column = scope.name(node)
     if column is not None:
         return scope.rows.table.schema[column].dataType
-    return empty_rows(scope.rows.table).select(F.expr(scope.sql(node))).schema[0].dataType
+    return type_of(scope.rows.table, scope.sql(node))

@@ -36,9 +36,10 @@ def from_rows(select: exp.Select, context: Context) -> tuple[Rows, list[exp.Expr
     conditions = conjuncts(where.this if where else None)
     nodes, used = _nodes(select, context), _used_names(select)
     places = [number for number, one in enumerate(nodes) if generator_of(one) is not None or _is_lateral(one)]
-    inputs = _inputs(nodes[: (places or [len(nodes)])[0]], used, select, context)
+    ends = [*places, len(nodes)]
+    inputs = _inputs(nodes[: ends[0]], used, select, context)
     inputs = inputs or [Input(one_row((nodes or [select])[0], context))]
-    for number, place in enumerate(places, 1):
+    for place, end in zip(places, ends[1:], strict=True):
         told = Scope(replace(inputs[0].rows, visible=_visible(inputs)), context, "WHERE")
         adds_rows = any(one.args.get("side") in {"RIGHT", "FULL"} for one in nodes[place:])
         ready = (
@@ -50,8 +51,7 @@ def from_rows(select: exp.Select, context: Context) -> tuple[Rows, list[exp.Expr
                 rows = filtered(rows, one, "ON", context)
             rest = []
         conditions = [*rest, *(one for one in conditions if one not in ready)]
-        more = nodes[place + 1 : (*places, len(nodes))[number]]
-        begin = nodes[place]
+        begin, more = nodes[place], nodes[place + 1 : end]
         rows = context.lateral(begin, rows, context) if _is_lateral(begin) else expanded(begin, rows, context)
         inputs = [Input(rows), *_inputs(more, used, select, context)]
         inputs = _told_apart(inputs, context)
@@ -277,10 +277,9 @@ def _rows_as_read(node: exp.Expr, context: Context) -> Rows:
         return _table(node, context)
     if isinstance(node, exp.Table) and isinstance(node.this, exp.Anonymous):
         return _function(node, node.this, context)
-    if isinstance(node, exp.Lateral) and isinstance(node.this, exp.Subquery):  # there is none before it
-        alias, node = node.args.get("alias"), node.this.copy()
-        node.set("alias", alias)
-    if isinstance(node, exp.Table) and isinstance(node.this, exp.Values):  # within the parentheses of a join
+    is_lateral = isinstance(node, exp.Lateral) and isinstance(node.this, exp.Subquery)
+    is_values = isinstance(node, exp.Table) and isinstance(node.this, exp.Values)
+    if is_lateral or is_values:  # with nothing before it; within the parentheses of a join
         alias, node = node.args.get("alias"), node.this.copy()
         node.set("alias", alias)
     if isinstance(node, exp.Values):
@@ -350,8 +349,7 @@ def _table(node: exp.Table, context: Context) -> Rows:
 
 def _alias(node: exp.Expr) -> tuple[str, list[str]]:
     """The alias of an input, and the names that it gives to columns."""
-    alias = node.args.get("alias")
-    return (alias.name, [one.name for one in alias.columns]) if alias else ("", [])
+    return node.alias, node.alias_column_names
 
 
 def _bounds(subquery: exp.Subquery, alias: str) -> dict[str, int]:

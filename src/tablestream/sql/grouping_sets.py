@@ -10,8 +10,9 @@ from sqlglot import exp
 
 from tablestream.connectors.sink import quoted
 from tablestream.sql.context import Context
+from tablestream.sql.handles import flat_mapped
 from tablestream.sql.parse import beginning
-from tablestream.sql.rows import Rows, unique
+from tablestream.sql.rows import Rows, unique, unique_names
 from tablestream.sql.scope import Scope
 from tablestream.streams import Stream
 
@@ -102,15 +103,13 @@ def _columns(node: exp.Expr) -> list[exp.Expr]:
 
 
 def repeated(
-    rows: Rows, nodes: Sequence[exp.Expr], sets: Sequence[frozenset[int]], scope: Scope, context: Context
+    rows: Rows, nodes: Sequence[exp.Expr], sets: Sequence[frozenset[int]], scope: Scope
 ) -> tuple[Rows, list[str], Sets]:
     """Return each row once for each set; the columns that groups are made of; and the sets."""
     table = rows.table
     taken = list(table.columns)
     number = unique("grouping_set", taken, rows.fold)
-    names: list[str] = []
-    for _ in nodes:
-        names.append(unique("grouped_by", [*taken, number, *names], rows.fold))
+    names = unique_names(["grouped_by"] * len(nodes), [*taken, number], rows.fold)
     texts = scope.sqls(nodes)
     values = [quoted(one) for one in table.columns if one not in table.key_columns]
     structs = []
@@ -122,14 +121,13 @@ def repeated(
         ]
         numbered = [f"{count} AS {quoted(number)}"] if is_stream else []
         structs.append(f"struct({', '.join([*values, *shown, *numbered])})")
-    with context.reasons.placed(beginning(nodes[0]) if nodes else 0, "GROUP BY"):
-        array = f"array({', '.join(structs)})"
-        made = table.flat_map(array) if isinstance(table, Stream) else table.flat_map(array, position=number)
+    with scope.context.reasons.placed(beginning(nodes[0]) if nodes else 0, "GROUP BY"):
+        made = flat_mapped(table, f"array({', '.join(structs)})", number)
     return replace(rows, table=made), names, Sets(number, tuple(sets), len(nodes))
 
 
 def grouping_texts(
-    nodes: Sequence[exp.Expr], columns: Sequence[exp.Expr], sets: Sets | None, scope: Scope, context: Context
+    nodes: Sequence[exp.Expr], columns: Sequence[exp.Expr], sets: Sets | None, scope: Scope
 ) -> dict[str, str]:
     """The SQL of GROUPING and GROUPING_ID in expressions, by what `Scope.same` says of them."""
     found: dict[str, str] = {}
@@ -139,7 +137,7 @@ def grouping_texts(
         is_one = isinstance(node, exp.Grouping) and len(named) == 1 and named[0] in known
         is_all = isinstance(node, exp.GroupingId) and named in ([], known)
         if sets is None or not (is_one or is_all):
-            raise context.refuse(
+            raise scope.context.refuse(
                 node,
                 "SELECT",
                 "GROUPING takes one column of GROUPING SETS, ROLLUP or CUBE, and GROUPING_ID all of them.",

@@ -17,9 +17,9 @@ from tablestream.handles.relation import ALL_ROWS
 from tablestream.spark.given_columns import ColumnLike
 from tablestream.spark.row import Row
 from tablestream.sql.aggregates import Aggregates, aggregates_in
-from tablestream.sql.context import Context
 from tablestream.sql.grouping_sets import Sets, grouping_texts, sets_in
 from tablestream.sql.handles import begun
+from tablestream.sql.output import place_in_select
 from tablestream.sql.parse import beginning, with_type
 from tablestream.sql.rows import Rows, Visible, unique
 from tablestream.sql.scope import REFUSED, Scope, own_columns
@@ -79,7 +79,7 @@ class Grouped:
 
 def is_grouped(select: exp.Select) -> bool:
     """Whether a query has groups or aggregates."""
-    has_any = any(True for one in aggregating(select) for _ in aggregates_in(one))
+    has_any = any(any(aggregates_in(one)) for one in aggregating(select))
     return has_any or any(select.args.get(part) is not None for part in ("group", "having"))
 
 
@@ -96,7 +96,7 @@ def aggregating(select: exp.Select) -> list[exp.Expr]:
     return found + (order.expressions if order else []) + ([qualify.this] if qualify else [])
 
 
-def groups_of(select: exp.Select, scope: Scope, context: Context) -> tuple[list[Group], list[frozenset[int]]]:
+def groups_of(select: exp.Select, scope: Scope) -> tuple[list[Group], list[frozenset[int]]]:
     """The columns that GROUP BY names: by expressions, by their places in SELECT, or by their aliases.
 
     Returns also its sets, each with the numbers of its columns: a plain GROUP BY has one, of all columns.
@@ -110,34 +110,31 @@ def groups_of(select: exp.Select, scope: Scope, context: Context) -> tuple[list[
     if is_all:
         star = next((one for one in items if one.is_star), None)
         if star is not None:
-            raise context.refuse(
+            raise scope.context.refuse(
                 star, "GROUP BY", "GROUP BY ALL does not group by a star.", "Name the columns in SELECT."
             )
         nodes = [one.unalias() for one in items if not one.find(exp.Window) and not any(aggregates_in(one))]
     found: list[Group] = []
     numbers: dict[str, int] = {}
     sets: list[frozenset[int]] = []
-    for one in sets_in(group, nodes, context):
-        meant = one if is_all else [_meant(node, items, scope, context) for node in one]
+    for one in sets_in(group, nodes, scope.context):
+        meant = one if is_all else [_meant(node, items, scope) for node in one]
         for node in meant:
             if scope.same(node) not in numbers:
                 numbers[scope.same(node)] = len(found)
                 found.append(_group(node, items, found, scope))
         sets.append(frozenset(numbers[scope.same(node)] for node in meant))
     if group.args.get("grouping_sets"):  # GROUP BY a, b GROUPING SETS (a): b is null
-        others = {scope.same(one): one for one in (_meant(node, items, scope, context) for node in nodes)}
+        others = {scope.same(one): one for one in (_meant(node, items, scope) for node in nodes)}
         found += [_group(one, items, found, scope) for same, one in others.items() if same not in numbers]
     return found, sets
 
 
-def _meant(node: exp.Expr, items: Sequence[exp.Expr], scope: Scope, context: Context) -> exp.Expr:
+def _meant(node: exp.Expr, items: Sequence[exp.Expr], scope: Scope) -> exp.Expr:
     """The expression that an element of GROUP BY stands for."""
-    if isinstance(node, exp.Literal) and not node.is_string:
-        if not node.name.isdigit() or not 1 <= int(node.name) <= len(items):
-            raise context.refuse(
-                node, "GROUP BY", f"SELECT has no column {node.name}.", "Name the expression."
-            )
-        return items[int(node.name) - 1].unalias()
+    place = place_in_select(node, len(items), "GROUP BY", scope.context)
+    if place is not None:
+        return items[place].unalias()
     if isinstance(node, exp.Column) and len(node.parts) == 1 and scope.column(node) is None:
         fold = scope.rows.fold
         named = [one for one in items if isinstance(one, exp.Alias) and fold(one.alias) == fold(node.name)]
@@ -160,11 +157,10 @@ def grouped(
     groups: Sequence[Group],
     nodes: Sequence[exp.Expr],
     scope: Scope,
-    context: Context,
     sets: Sets | None = None,
 ) -> Grouped:
     """Group rows, with the aggregates that expressions have."""
-    made = Aggregates(scope, context)
+    made, context = Aggregates(scope), scope.context
     functions: dict[str, Any] = {}
     of_sets: dict[str, str] = {}
     known: dict[str, str] = {}
@@ -188,7 +184,7 @@ def grouped(
     texts = {quoted(one.visible.column): quoted(one.name) for one in groups if one.visible is not None}
     texts |= {scope.same(one.node): quoted(one.name) for one in groups}
     texts |= {same: name if name == REFUSED else quoted(name) for same, name in known.items()}
-    texts |= grouping_texts(nodes, [one.node for one in groups], sets, scope, context)
+    texts |= grouping_texts(nodes, [one.node for one in groups], sets, scope)
     of_none = {
         name: OF_NONE[one.name]
         for name, one in functions.items()

@@ -7,6 +7,8 @@ from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from tablestream import functions as tf
 from tablestream.base.calling import user_line
@@ -53,20 +55,32 @@ def empty_rows(handle: Handle) -> DataFrame:
     return empty(session_of(handle), handle.schema)
 
 
+def type_of(handle: Handle, text: str) -> T.DataType:
+    """The type of SQL over a table's columns; raises Spark's own errors."""
+    return empty_rows(handle).select(F.expr(text)).schema[0].dataType
+
+
+def selected_type(handle: Handle, text: str) -> T.DataType:
+    """The same, with the errors of `Table.select`, which have hints."""
+    kind: T.DataType = handle.select(F.expr(f"{text} AS `value of the row`")).schema[-1].dataType
+    return kind
+
+
+def flat_mapped(handle: Handle, array: str, position: str) -> Handle:
+    """A row for each struct of an array; rows of a table have its place there as a part of their key."""
+    return handle.flat_map(array) if isinstance(handle, Stream) else handle.flat_map(array, position=position)
+
+
 def never_null(handle: Handle, column: str) -> bool:
     """Whether a column is a part of the key that cannot be null."""
     return column in handle.key_columns and column not in nullable_names(node_of(handle))
 
 
-def first_source(table: Table) -> Table:
-    """The first table that a plan reads."""
-    sources = (one for one in ancestors(node_of(table)) if isinstance(one, Source) and not one.records)
-    return Table(next(sources, node_of(table)), session_of(table))
-
-
 def begun(table: Table) -> Table:
     """One row, as soon as the first table that a plan reads has had one."""
-    return first_source(table).group_by().agg(begun=tf.count())
+    sources = (one for one in ancestors(node_of(table)) if isinstance(one, Source) and not one.records)
+    first = Table(next(sources, node_of(table)), session_of(table))
+    return first.group_by().agg(begun=tf.count())
 
 
 def with_key_names(handle: Handle, names: Sequence[str]) -> Handle:

@@ -15,13 +15,13 @@ from tablestream.sql.clusters import clustered, inner_join
 from tablestream.sql.conditions import Condition, Input, Known, null_extended
 from tablestream.sql.context import Context
 from tablestream.sql.equalities import Equality, equalities
-from tablestream.sql.joins import Joined, join
+from tablestream.sql.joins import Joined, in_order, join
 from tablestream.sql.matches import semi_join
 from tablestream.sql.on_subqueries import computed, without_computed
 from tablestream.sql.parse import beginning
 from tablestream.sql.rows import Rows
 from tablestream.sql.scope import Scope, filtered, own_columns
-from tablestream.sql.using import coalesced, equalities_of, merged
+from tablestream.sql.using import coalesced, equalities_of_using, merged
 
 
 def joined(
@@ -73,7 +73,7 @@ def _joined_with(left: Rows, given: Input, context: Context) -> Rows:
     left, right, on = computed(given.on, left, given.rows, given.how, context)
     count = len(left.visible)
     if given.how in {"semi", "anti"}:
-        pairs = [(one.left, one.right) for one in equalities_of(using, left, right, context)]
+        pairs = [(one.left, one.right) for one in equalities_of_using(using, left, right, context)]
         return without_computed(semi_join(left, right, on, pairs, given.how, context))
     if given.how == "full":
         equal, others = _compared(on, using, left, right, context)
@@ -83,9 +83,7 @@ def _joined_with(left: Rows, given: Input, context: Context) -> Rows:
         equal, others = _compared(on, using, left, right, context)
         rows = inner_join(left, right, equal, others, "ON", context)
     elif given.how == "right":
-        rows = _left_join(right, left, on, using, context)
-        turned = len(right.visible)
-        rows = replace(rows, visible=(*rows.visible[turned:], *rows.visible[:turned]))
+        rows = in_order(_left_join(right, left, on, using, context), right)
     else:
         rows = _left_join(left, right, on, using, context)
     return without_computed(replace(rows, visible=merged(rows.visible, using, given.how, count, rows.fold)))
@@ -96,7 +94,7 @@ def _compared(
 ) -> tuple[list[Equality], list[exp.Expr]]:
     """The equalities of ON and USING, and the other conditions."""
     equal, others = equalities(on, left, right, context)
-    return [*equal, *equalities_of(using, left, right, context)], others
+    return [*equal, *equalities_of_using(using, left, right, context)], others
 
 
 def _left_join(

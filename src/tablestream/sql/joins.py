@@ -11,7 +11,7 @@ anything else, or there are none       ``left.join(right, on=..., right_on=...)`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -186,7 +186,7 @@ class Names:
 
         return columns
 
-    def without(self, right: dict[str, str]) -> Names:
+    def without(self, right: Collection[str]) -> Names:
         """The same without right columns that are columns of the result anyway."""
         return replace(self, right={old: new for old, new in self.right.items() if old not in right})
 
@@ -213,7 +213,7 @@ def _of_records(joined: Joined, pointers: _Pointers, backward: _Pointers, how: H
             "Read one of them as a table: CREATE TABLE with a PRIMARY KEY, ts.table(...), or to_table() in Python.",
         )
     if isinstance(joined.right.table, Stream) and how == "inner":
-        return _in_order(_of_records(joined.swapped(), backward, pointers, how), joined)
+        return in_order(_of_records(joined.swapped(), backward, pointers, how), joined.right)
     if isinstance(joined.right.table, Stream) or how == "outer":
         raise joined.refused(
             "Rows of a table do not wait for the records of a stream.",
@@ -240,13 +240,13 @@ def _by_key(joined: Joined, how: How, pointers: _Pointers, backward: _Pointers) 
     if pointers is not None and not isinstance(joined.left.table, GlobalTable):
         return _to_key(joined, pointers, how)
     if backward is not None and how == "inner" and not isinstance(joined.right.table, GlobalTable):
-        return _in_order(_to_key(joined.swapped(), backward, how), joined)
+        return in_order(_to_key(joined.swapped(), backward, how), joined.right)
     if backward is not None and how == "left" and joined.is_just(backward):
-        return _one_to_many(joined, backward, how)
+        return _one_to_many(joined, backward)
     if is_one_row(joined.right) and not joined.equalities:
         return _to_key(joined, {}, how)
     if is_one_row(joined.left) and not joined.equalities and how == "inner":
-        return _in_order(_to_key(joined.swapped(), {}, how), joined)
+        return in_order(_to_key(joined.swapped(), {}, how), joined.right)
     return None
 
 
@@ -293,13 +293,12 @@ def _has_floats(kind: T.DataType) -> bool:
     return not isinstance(kind, T.IntegralType | T.DateType | T.TimestampType | T.DecimalType | T.StringType)
 
 
-def _one_to_many(joined: Joined, backward: dict[str, Equality], how: How) -> Rows:
+def _one_to_many(joined: Joined, backward: dict[str, Equality]) -> Rows:
     """A join of the rows of one table with those that point at them: LEFT JOIN keeps the one."""
     joined = replace(joined, right=_with_sure_key(joined.right)).told_apart()
     names = Names.of(joined, left_keys=False, avoided=_key_names(joined))
-    keys = set(joined.right.table.key_columns)
-    select = names.without(dict.fromkeys(keys, "")).select()
-    options: dict[str, Any] = {"on": joined.swapped().on(backward.values()), "how": how, "select": select}
+    select = names.without(joined.right.table.key_columns).select()
+    options: dict[str, Any] = {"on": joined.swapped().on(backward.values()), "how": "left", "select": select}
     table = joined.left.table.one_to_many(joined.right.table, **options)  # type: ignore[union-attr, arg-type]
     return _keyed_by_both(table, joined, names)
 
@@ -307,7 +306,7 @@ def _one_to_many(joined: Joined, backward: dict[str, Equality], how: How) -> Row
 def _outer(joined: Joined, pointers: _Pointers, backward: _Pointers) -> Rows:
     """FULL JOIN."""
     if pointers is None and backward is not None and joined.is_just(backward):
-        return _in_order(_outer(joined.swapped(), backward, None), joined)
+        return in_order(_outer(joined.swapped(), backward, None), joined.right)
     if pointers is None or not joined.is_just(pointers):
         return _many_to_many(joined, "outer")
     sides = (joined.left.table, joined.right.table)
@@ -340,7 +339,7 @@ def _many_to_many(joined: Joined, how: How) -> Rows:
         joined = replace(joined, left=_with_sure_key(joined.left))
     joined = joined.told_apart()
     names = Names.of(joined, left_keys=False, avoided=_key_names(joined))
-    select = names.without(dict.fromkeys(joined.right.table.key_columns, "")).select()
+    select = names.without(joined.right.table.key_columns).select()
     options: dict[str, Any] = {
         "on": joined.on(joined.equalities),
         "right_on": joined.swapped().on(joined.swapped().equalities),
@@ -397,9 +396,9 @@ def _with_free_keys(rows: Rows, other: Rows) -> Rows:
     return replace(rows, table=table, visible=rows.renamed(dict(zip(keys, made, strict=True))))
 
 
-def _in_order(rows: Rows, joined: Joined) -> Rows:
-    """The rows of a join whose sides were exchanged, with its columns in the order of the query."""
-    count = len(joined.right.visible)
+def in_order(rows: Rows, first: Rows) -> Rows:
+    """The rows of a join whose sides were exchanged: the columns of its first side, `first`, go behind the others."""
+    count = len(first.visible)
     return replace(rows, visible=(*rows.visible[count:], *rows.visible[:count]))
 
 

@@ -21,7 +21,8 @@ from sqlglot import exp
 
 from tablestream.sql.clusters import inner_join
 from tablestream.sql.context import Context
-from tablestream.sql.correlated import COMPARED_BY, free_names, row_at
+from tablestream.sql.correlated import COMPARED_BY, row_at
+from tablestream.sql.elements import is_true
 from tablestream.sql.joins import How, Joined, is_one_row, join
 from tablestream.sql.matches import (
     AROUND,
@@ -34,8 +35,8 @@ from tablestream.sql.matches import (
 from tablestream.sql.one_group import one_group
 from tablestream.sql.order import only_place
 from tablestream.sql.output import items_of
-from tablestream.sql.parse import beginning, is_bare
-from tablestream.sql.rows import Rows, unique
+from tablestream.sql.parse import beginning, without_parentheses
+from tablestream.sql.rows import Rows, unique, unique_names
 from tablestream.sql.scope import Scope, conjuncts, filtered
 from tablestream.sql.shapes import has_plain_groups, is_constant, is_for_each, is_simple, subqueries_in
 from tablestream.sql.subqueries import each, read, within
@@ -78,7 +79,7 @@ def lateral(node: exp.Join, rows: Rows, context: Context) -> Rows:
         if made is None:
             made = _joined(given, found, rows, scope, inside)
     for one in conjuncts(node.args.get("on")):
-        if not _is_true(one):
+        if not is_true(one):
             made = filtered(made, one, "ON", context)
     return made
 
@@ -86,21 +87,13 @@ def lateral(node: exp.Join, rows: Rows, context: Context) -> Rows:
 def _given(node: exp.Join, rows: Rows, context: Context) -> Lateral:
     part, side = node.this, node.args.get("side")
     is_more = any(map(node.args.get, ("using", "method"))) or node.args.get("kind") in {"SEMI", "ANTI"}
-    if is_more or side in {"RIGHT", "FULL"} or (side == "LEFT" and not _is_true(node.args.get("on"))):
+    if is_more or side in {"RIGHT", "FULL"} or (side == "LEFT" and not is_true(node.args.get("on"))):
         said = "A LATERAL subquery is joined by a comma, CROSS, INNER, or LEFT JOIN ... ON true."
         raise context.refuse(node, "LATERAL", said, "Write the conditions in it, or in WHERE.")
-    query = part.this
-    while is_bare(query):
-        query = query.this
-    alias = part.args.get("alias")
-    name = alias.name if alias else unique("lateral", rows.sources, rows.fold)
+    name = part.alias or unique("lateral", rows.sources, rows.fold)
     if rows.fold(name) in rows.sources:
         raise context.refuse(node, "LATERAL", f"Two inputs are called {name}.", "Give one an alias.")
-    return Lateral(query, name, [one.name for one in alias.columns] if alias else [], side == "LEFT")
-
-
-def _is_true(condition: exp.Expr | None) -> bool:
-    return condition is None or (isinstance(condition, exp.Boolean) and bool(condition.this))
+    return Lateral(without_parentheses(part.this), name, part.alias_column_names, side == "LEFT")
 
 
 def _read(query: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Related | None:
@@ -124,11 +117,7 @@ def _looked_up(
     made = one_group(query, query.selects, groups, rows, scope)
     if made is not None:
         return _with_columns(given, _shown(query, given, context), *made)
-    if (
-        found is None
-        or not is_simple(query)
-        or any(True for one in query.selects for _ in subqueries_in(one))
-    ):
+    if found is None or not is_simple(query) or any(any(subqueries_in(one)) for one in query.selects):
         return None
     keyed = keyed_by(found)
     if keyed is None:
@@ -154,7 +143,7 @@ def _shown(query: exp.Select, given: Lateral, context: Context) -> list[str]:
 
 def _with_columns(given: Lateral, shown: Sequence[str], rows: Rows, there: str, texts: Sequence[str]) -> Rows:
     """Add the columns of the row that was looked up; `there` says whether there is one."""
-    names = free_names(shown, rows)
+    names = unique_names(shown, rows.table.columns, rows.fold)
     table = rows.table if given.is_left or there == "(true)" else rows.table.filter(there)
     texts = [f"CASE WHEN {there} THEN {one} END" if given.is_left else one for one in texts]
     table = table.with_columns(**dict(zip(names, texts, strict=True)))

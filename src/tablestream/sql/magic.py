@@ -7,7 +7,7 @@ from typing import Any
 from tablestream.errors import ArgumentError
 from tablestream.sql.call import sql
 from tablestream.streams import Stream
-from tablestream.tables import GlobalTable, Table
+from tablestream.tables import Table
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -32,7 +32,7 @@ def load_ipython_extension(shell: Any) -> None:
         tables = {
             known: one
             for known, one in variables.items()
-            if isinstance(one, Table | Stream | GlobalTable) and not known.startswith("_")
+            if isinstance(one, Table | Stream) and not known.startswith("_")
         }
         made = sql(cell, **tables)
         if name:

@@ -32,8 +32,8 @@ from tablestream.sql.context import Context
 from tablestream.sql.equalities import Equality, compared, in_one_type, types_of
 from tablestream.sql.handles import never_null, with_values
 from tablestream.sql.joins import key_column
-from tablestream.sql.parse import placed, span, spliced, unwrapped, wrapped
-from tablestream.sql.rows import Rows, Visible, unique
+from tablestream.sql.parse import TURNED, placed, span, spliced, unwrapped, wrapped
+from tablestream.sql.rows import Rows, Visible, unique_names
 from tablestream.sql.scope import Scope, filtered, own_columns
 from tablestream.streams import Stream
 from tablestream.tables import Table
@@ -47,13 +47,6 @@ COMPARED: dict[type[exp.Expr], tuple[str, ...]] = {
     exp.NEQ: ("least", "greatest"),
 }
 _SIGNS: dict[type[exp.Expr], str] = {exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=", exp.NEQ: "<>"}
-_TURNED: dict[type[exp.Expr], type[exp.Expr]] = {
-    exp.LT: exp.GT,
-    exp.LTE: exp.GTE,
-    exp.GT: exp.LT,
-    exp.GTE: exp.LTE,
-    exp.NEQ: exp.NEQ,
-}
 #: Types whose least and greatest values `tf.min` and `tf.max` find, beside plain strings.
 _WITH_ENDS = (
     T.NumericType,
@@ -246,7 +239,7 @@ def _by_ends(found: Related, rows: Rows, scope: Scope) -> tuple[Rows, str] | Non
     if len(found.others) > 1 or not isinstance(node, exp.Binary) or type(node) not in COMPARED:
         return None
     around = replace(scope, rows=replace(scope.rows, table=rows.table))
-    sides = (type(node), node.left, node.right), (_TURNED[type(node)], node.right, node.left)
+    sides = (type(node), node.left, node.right), (TURNED[type(node)], node.right, node.left)
     for kind, theirs, mine in sides:
         is_column = found.scope.name(mine) is not None and _are_of_both(theirs, mine, found.scope, scope)
         if not is_column or not _have_ends(types_of(theirs, mine, around, found.scope)):
@@ -283,7 +276,7 @@ def holds_of_any(kind: type[exp.Expr], value: str, ends: Mapping[str, str]) -> s
 
 
 def looked_up(
-    rows: Rows, table: Any, on: Sequence[str], values: Mapping[str, str | None], how: str = "left"
+    rows: Rows, table: Any, on: Sequence[str], values: Mapping[str, str | None]
 ) -> tuple[Rows, dict[str, str]]:
     """Join a table by its whole key, and add columns of it to rows that may have more than their visible columns.
 
@@ -297,10 +290,10 @@ def looked_up(
     tuple of Rows and dict
         The rows, and the names of the new columns.
     """
-    taken = list(rows.table.columns)
-    names: dict[str, str] = {}
-    for one in values:
-        names[one] = unique(f"subquery_{one}", [*taken, *table.columns, *names.values()], rows.fold)
+    new = unique_names(
+        (f"subquery_{one}" for one in values), [*rows.table.columns, *table.columns], rows.fold
+    )
+    names = dict(zip(values, new, strict=True))
     kept = [one for one in rows.table.columns if one not in rows.table.key_columns]
     inner = (
         table.with_columns(**{name: values[one] for one, name in names.items() if values[one] is not None})
@@ -314,7 +307,7 @@ def looked_up(
             made.append(right.exists.alias(name) if values[one] is None else right[name])
         return made
 
-    options: dict[str, Any] = {"on": list(on) or ["true"], "how": how, "select": columns}
+    options: dict[str, Any] = {"on": list(on) or ["true"], "how": "left", "select": columns}
     return replace(rows, table=rows.table.join(inner, **options)), names
 
 

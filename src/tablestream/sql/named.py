@@ -13,7 +13,7 @@ from tablestream.sql.context import Context, Result
 
 def with_names(query: exp.Expr, context: Context) -> Context:
     """The context with the queries that WITH names."""
-    named = query.args.get("with_") or query.args.get("with")
+    named = query.args.get("with_")
     if named is None:
         return context
     if named.args.get("recursive"):
@@ -38,7 +38,7 @@ def is_named_around(table: exp.Table) -> bool:
     around: exp.Expr | None = table
     while around is not None:
         inside.add(id(around))
-        named = around.args.get("with_") or around.args.get("with")
+        named = around.args.get("with_")
         queries = named.expressions if isinstance(named, exp.With) else []
         # A query of WITH names those before it; of its own name it means what is further out.
         before = next((n for n, one in enumerate(queries) if id(one) in inside), len(queries))
@@ -54,8 +54,7 @@ def _lazily(named: exp.CTE, context: Context) -> Callable[[], Result]:
     @cache
     def made() -> Result:
         result = context.result(named.this)
-        names = [one.name for one in named.args["alias"].columns]
-        rows = result.rows(named.alias, names)
+        rows = result.rows(named.alias, named.alias_column_names)
         return Result(result.table, {one.name: one.column for one in rows.visible})
 
     return made

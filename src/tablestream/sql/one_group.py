@@ -8,13 +8,12 @@ from dataclasses import replace
 from sqlglot import exp
 
 from tablestream.connectors.sink import quoted
-from tablestream.sql.context import Context
 from tablestream.sql.groups import Group, grouped, groups_of, is_grouped
 from tablestream.sql.matches import Related, for_each, looked_up
 from tablestream.sql.order import is_special, limit_of
 from tablestream.sql.rows import Rows
 from tablestream.sql.scope import Scope, own_columns
-from tablestream.sql.shapes import columns_of_row, is_text
+from tablestream.sql.shapes import columns_of_row
 
 
 def one_group(
@@ -33,13 +32,14 @@ def one_group(
         return None
     group, having = query.args.get("group"), query.args.get("having")
     by = {found.scope.same(mine) for _, mine in found.pairs}
-    varying = [one for one in group.expressions if not is_text(one)] if group is not None else []
+    # A text is the same for all rows; a number is the place of a column.
+    varying = [one for one in group.expressions if not one.is_string] if group is not None else []
     if group is not None and (not by or any(found.scope.same(one) not in by for one in varying)):
         return None
     if having is not None and having.find(exp.Query):
         return None
     if not items:
-        check_names(query, found, scope, found.scope.context)
+        check_names(query, found, scope)
     return _joined_group(query, items, found, rows, scope)
 
 
@@ -62,7 +62,7 @@ def _joined_group(
         if isinstance(one, exp.Alias) and rows.fold(one.alias) in said
     }
     nodes = [one for one in (*selected, condition, count, *aliases.values(), *equal) if one is not None]
-    made = grouped(found.rows, groups, nodes, found.scope, found.scope.context)
+    made = grouped(found.rows, groups, nodes, found.scope)
     made.scope.made |= {found.scope.same(one.this): made.scope.made[found.scope.same(one)] for one in equal}
     table = made.rows.table
     values = {one: quoted(one) for one in table.columns if group is not None or one not in table.key_columns}
@@ -82,10 +82,10 @@ def _joined_group(
     return rows, f"({' AND '.join(there) or 'true'})", texts_of
 
 
-def check_names(query: exp.Select, found: Related, outer: Scope, context: Context) -> None:
+def check_names(query: exp.Select, found: Related, outer: Scope) -> None:
     """Refuse what is not there in the clauses of a subquery of EXISTS that make no difference if a row is wanted."""
     inner, order = replace(found.scope, clause="GROUP BY"), query.args.get("order")
-    groups = [one.node for one in groups_of(query, inner, context)[0]]
+    groups = [one.node for one in groups_of(query, inner)[0]]
     aliases = {inner.rows.fold(one.alias): "" for one in query.selects if isinstance(one, exp.Alias)}
     made = {inner.same(one): "" for one in groups}
     shown = replace(inner, clause="SELECT", made=made, aliases=aliases, grouped=is_grouped(query))

@@ -96,8 +96,8 @@ class Options:
 
     @property
     def _subject(self) -> str:
-        form = self.declared.format
-        return f"The {self.declared.kind.lower()} {self.declared.name}{f' of {form.name}' if form else ''}"
+        it = self.declared
+        return f"The {it.kind.lower()} {it.name}{f' of {it.system}' if it.system else ''}"
 
     def _problem(self, given: Given, before: Collection[str]) -> Problem | None:
         """What is wrong with an option behind others."""
@@ -173,8 +173,4 @@ def _made(value: Any, parameter: inspect.Parameter) -> Any:
         return _WORDS[value.lower()]
     if isinstance(value, str) and re.search(r"\bint\b", kinds) and value.isdecimal():
         return int(value)
-    return _called(value)
-
-
-def _called(value: Any) -> Any:
     return _CALLS[value.function](*value.arguments, **value.named) if isinstance(value, Call) else value

@@ -16,7 +16,7 @@ from tablestream.handles.grouping import has_order
 from tablestream.handles.relation import ALL_ROWS
 from tablestream.sql.context import Context
 from tablestream.sql.joins import is_one_row
-from tablestream.sql.output import Item
+from tablestream.sql.output import Item, place_in_select
 from tablestream.sql.parse import beginning
 from tablestream.sql.refusals import PartRefusedError
 from tablestream.sql.rows import Rows, unique
@@ -30,13 +30,13 @@ def limited(
     items: Sequence[Item],
     texts: Sequence[str],
     scope: Scope,
-    context: Context,
     partition: Sequence[Any] = (),
 ) -> Rows:
     """Keep the rows that LIMIT and OFFSET leave of each partition; without them the order of rows is nobody's."""
+    context = scope.context
     order, offset = (query.args.get(one) for one in ("order", "offset"))
     limit = limit_of(query)
-    texts_of = ordering(order.expressions if order else [], items, texts, scope, context)
+    ordered_by = ordering(order.expressions if order else [], items, texts, scope)
     if limit is None and offset is None:
         return rows
     node: Any = offset if limit is None else limit
@@ -52,8 +52,8 @@ def limited(
     last = None if count is None else count + skipped
     with context.reasons.placed(beginning(order), "ORDER BY"):
         if last is None or has_ties:
-            return _numbered(rows, last, skipped, partition, texts_of, context, node)
-        rows, rank = first_rows(rows, last, partition, texts_of, "rank", context, node)
+            return _numbered(rows, last, skipped, partition, ordered_by, context, node)
+        rows, rank = first_rows(rows, last, partition, ordered_by, "rank", context, node)
         return replace(rows, table=rows.table.filter(f"{quoted(rank)} > {skipped}")) if skipped else rows
 
 
@@ -86,9 +86,8 @@ def _numbered(
     table = _ordered_table(rows, order, context, node)
     taken = table.columns
     number, rank = unique("number", taken, rows.fold), unique("rank", taken, rows.fold)
-    every = [
-        one for text, down in order for one in ((f"({text}) IS NULL", False), (text, down))
-    ]  # null is least
+    # Null is the least value in `over`.
+    every = [one for text, down in order for one in ((f"({text}) IS NULL", False), (text, down))]
     columns: dict[str, Any] = {number: tf.row_number(), rank: tf.rank()}
     downs = [down for _, down in every]
     table = table.group_by(*partition).over([text for text, _ in every], descending=downs, **columns)
@@ -103,25 +102,28 @@ def first_of_each(
     items: Sequence[Item],
     texts: Sequence[str],
     scope: Scope,
-    context: Context,
 ) -> Rows:
     """The first row of each group of DISTINCT ON."""
     order = query.args.get("order")
-    given = ordering(order.expressions if order else [], items, texts, scope, context)
-    found = list(dict.fromkeys(_ordered_by(one, items, texts, scope, context) for one in on))
+    given = ordering(order.expressions if order else [], items, texts, scope)
+    found = list(dict.fromkeys(_ordered_by(one, items, texts, scope) for one in on))
     names = {quoted(one): one for one in rows.table.columns}
     partition = [
         names.get(one) or F.expr(f"{one} AS distinct_{number}") for number, one in enumerate(found, 1)
     ]
-    with context.reasons.placed(beginning(on[0]), "DISTINCT ON"):
-        return first_rows(rows, 1, partition, given, "rank", context, on[0])[0]
+    with scope.context.reasons.placed(beginning(on[0]), "DISTINCT ON"):
+        return first_rows(rows, 1, partition, given, "rank", scope.context, on[0])[0]
 
 
 def takes_first(query: exp.Expr) -> bool:
     """Whether a query keeps the first rows of what it finds."""
+    return distinct_on(query) is not None or bool(query.args.get("limit") or query.args.get("offset"))
+
+
+def distinct_on(query: exp.Expr) -> exp.Tuple | None:
+    """What DISTINCT ON names; None: a query has none."""
     distinct = query.args.get("distinct")
-    of_each = isinstance(distinct, exp.Distinct) and distinct.args.get("on") is not None
-    return of_each or bool(query.args.get("limit") or query.args.get("offset"))
+    return distinct.args.get("on") if isinstance(distinct, exp.Distinct) else None
 
 
 def limit_of(query: exp.Expr) -> exp.Limit | None:
@@ -148,30 +150,25 @@ def unordered(node: exp.Expr, context: Context) -> PartRefusedError:
 
 
 def ordering(
-    nodes: Sequence[exp.Expr], items: Sequence[Item], texts: Sequence[str], scope: Scope, context: Context
+    nodes: Sequence[exp.Expr], items: Sequence[Item], texts: Sequence[str], scope: Scope
 ) -> list[tuple[str, bool]]:
     """What rows are ordered by, as SQL, each with whether the greatest comes first. Nulls are last in `top`."""
     found: list[tuple[str, bool]] = []
     for one in nodes:
-        with context.reasons.part(beginning(one), "ORDER BY"):
+        with scope.context.reasons.part(beginning(one), "ORDER BY"):
             is_all = items and isinstance(one.this, exp.Var)  # ORDER BY ALL
-            for text in texts if is_all else [_ordered_by(one.this, items, texts, scope, context)]:
+            for text in texts if is_all else [_ordered_by(one.this, items, texts, scope)]:
                 if one.args.get("nulls_first"):
                     found.append((f"({text}) IS NULL", True))
                 found.append((text, bool(one.args.get("desc"))))
     return found
 
 
-def _ordered_by(
-    node: exp.Expr, items: Sequence[Item], texts: Sequence[str], scope: Scope, context: Context
-) -> str:
+def _ordered_by(node: exp.Expr, items: Sequence[Item], texts: Sequence[str], scope: Scope) -> str:
     """An element of ORDER BY: a place in SELECT, a column of the result, or an expression."""
-    if items and isinstance(node, exp.Literal) and not node.is_string:
-        if not node.name.isdigit() or not 1 <= int(node.name) <= len(items):
-            raise context.refuse(
-                node, "ORDER BY", f"SELECT has no column {node.name}.", "Name the expression."
-            )
-        return texts[int(node.name) - 1]
+    place = place_in_select(node, len(items), "ORDER BY", scope.context) if items else None
+    if place is not None:
+        return texts[place]
     if isinstance(node, exp.Column) and len(node.parts) == 1:
         for item, text in zip(items, texts, strict=False):
             if scope.rows.fold(item.name) == scope.rows.fold(node.name):

@@ -20,7 +20,7 @@ from tablestream.spark.analysis import folding, unlogged
 from tablestream.spark.columns import sql_type
 from tablestream.spark.types import nullable
 from tablestream.sql.context import Context, Result
-from tablestream.sql.handles import Handle, empty_rows, session_of, with_key_names, with_values
+from tablestream.sql.handles import Handle, session_of, type_of, with_key_names, with_values
 from tablestream.sql.parse import beginning
 from tablestream.sql.rows import Rows, unique
 from tablestream.sql.scope import Scope
@@ -56,9 +56,18 @@ def items_of(select: exp.Select, scope: Scope, context: Context) -> list[Item]:
     found: list[Item] = []
     for one in select.expressions:
         with context.reasons.part(beginning(one), "SELECT"):
-            found += _star(one, scope, context) if one.is_star else [_item(one, scope)]
-    _check_names(shown_items(found, context), scope, context)
+            found += _star(one, scope) if one.is_star else [_item(one, scope)]
+    _check_names(shown_items(found, context), scope)
     return found
+
+
+def place_in_select(node: exp.Expr, count: int, clause: str, context: Context) -> int | None:
+    """Which of some columns of SELECT a number in GROUP BY or ORDER BY means, from 0; None: it is no number."""
+    if not isinstance(node, exp.Literal) or node.is_string:
+        return None
+    if not node.name.isdigit() or not 1 <= int(node.name) <= count:
+        raise context.refuse(node, clause, f"SELECT has no column {node.name}.", "Name the expression.")
+    return int(node.name) - 1
 
 
 def shown_items(items: Sequence[Item], context: Context) -> list[Item]:
@@ -87,9 +96,10 @@ def _item(node: exp.Expr, scope: Scope) -> Item:
     return Item(name, expression, scope.name(expression), is_named)
 
 
-def _star(node: exp.Expr, scope: Scope, context: Context) -> list[Item]:
+def _star(node: exp.Expr, scope: Scope) -> list[Item]:
     """The columns that a star stands for."""
-    rows, parts = scope.rows, node.parts[:-1] if isinstance(node, exp.Column) else []
+    rows, context = scope.rows, scope.context
+    parts = node.parts[:-1] if isinstance(node, exp.Column) else []
     before = [one for one in parts if isinstance(one, exp.Identifier)]
     star = node.this if isinstance(node, exp.Column) else node
     if not isinstance(star, exp.Star):
@@ -108,7 +118,7 @@ def _star(node: exp.Expr, scope: Scope, context: Context) -> list[Item]:
             for one in rows.shown
             if (rows.fold(one.source) == table if table else not one.merged)
         ]
-    left_out = {rows.fold(one.name) for one in star.args.get("except_") or star.args.get("except") or []}
+    left_out = {rows.fold(one.name) for one in star.args.get("except_") or []}
     found = [one for one in every if rows.fold(one.name) not in left_out]
     if not found:
         said = ".".join(one.name for one in before) or "*"
@@ -120,24 +130,24 @@ def _fields(struct: Sequence[exp.Identifier], scope: Scope) -> list[Item]:
     """The fields that a star behind a struct stands for."""
     text, fields = scope.sql(exp.column(*reversed(struct))), list[str]()
     with suppress(PySparkException), unlogged():  # it has no such field
-        kind = empty_rows(scope.rows.table).select(F.expr(text)).schema[0].dataType
+        kind = type_of(scope.rows.table, text)
         fields = kind.names if isinstance(kind, T.StructType) else []
     return [Item(one, exp.column(one, *reversed(struct), quoted=True), None) for one in fields]
 
 
-def _check_names(items: Sequence[Item], scope: Scope, context: Context) -> None:
+def _check_names(items: Sequence[Item], scope: Scope) -> None:
     """Refuse names that two columns would have."""
     seen: set[str] = set()
     for one in items:
         name = scope.rows.fold(one.name)
         if name in seen:
-            error = context.refuse(
+            error = scope.context.refuse(
                 one.node,
                 "SELECT",
                 f"Two columns of the result are called {one.name}.",
                 "Name the columns, and give one an alias with AS.",
             )
-            context.reasons.add(error)
+            scope.context.reasons.add(error)
         seen.add(name)
 
 
@@ -182,7 +192,7 @@ def typed(
     for number, one in enumerate(items):
         if one.node.find(*_MAY_BE_VOID) is not None:
             with suppress(PySparkException), unlogged():  # what is wrong is said where the column is made
-                kind = empty_rows(table).select(F.expr(texts[number])).schema[0].dataType
+                kind = type_of(table, texts[number])
                 if with_texts(kind) != nullable(kind):
                     found[number] = f"CAST({texts[number]} AS {sql_type(with_texts(kind))})"
                     untyped[one.name] = kind

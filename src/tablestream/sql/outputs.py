@@ -7,10 +7,7 @@ from dataclasses import dataclass
 
 from tablestream.connectors.sink import Sink
 from tablestream.spark.requests import OutputRequest
-from tablestream.streams import Stream
-from tablestream.tables import Table
-
-Result = Table | Stream
+from tablestream.sql.handles import Handle
 
 
 @dataclass(frozen=True)
@@ -26,7 +23,7 @@ class SqlOutputs:
     """
 
     written: tuple[OutputRequest, ...]
-    unwritten: Mapping[str, Result]
+    unwritten: Mapping[str, Handle]
 
     def to(self, sinks: Sequence[Sink]) -> list[OutputRequest]:
         """Return all outputs; what does not say where it is written goes to each of some sinks."""
@@ -34,7 +31,7 @@ class SqlOutputs:
         return [*self.written, *others]
 
 
-def to_each(view: Result, sinks: Sequence[Sink], name: str) -> Iterator[OutputRequest]:
+def to_each(view: Handle, sinks: Sequence[Sink], name: str) -> Iterator[OutputRequest]:
     """Yield a table or a stream as outputs to several sinks."""
     for number, sink in enumerate(sinks, start=1):
         yield view.to(sink, name=name if number == 1 else f"{name}_{number}")

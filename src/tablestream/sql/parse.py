@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
+from itertools import zip_longest
 from typing import Any
 
 from sqlglot import Token, TokenType, exp
-from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 
 from tablestream.base.calling import user_line
 from tablestream.sql.refusals import Reason, refused
+from tablestream.sql.text import DIALECT
 
 _SPAN = "span"
-_SPARK = Dialect.get_or_raise("spark")
 #: What the parser says of its own classes.
 _GOT = re.compile(r" but got <Token.*")
 _MISSING = re.compile(r"Required keyword: .*<class '.*\.(\w+)'>")
@@ -42,6 +42,14 @@ _RULES = (
 )
 
 
+#: Comparisons, each with the one that says the same of its sides exchanged.
+TURNED: dict[type[exp.Expr], type[exp.Expr]] = {
+    exp.LT: exp.GT,
+    exp.LTE: exp.GTE,
+    exp.GT: exp.LT,
+    exp.GTE: exp.LTE,
+    exp.NEQ: exp.NEQ,
+}
 #: Comparisons, each with the one that holds where it does not.
 _NEGATED: dict[type[exp.Expr], type[exp.Expr]] = {exp.EQ: exp.NEQ, exp.LT: exp.GTE, exp.GT: exp.LTE}
 _NEGATED |= {one: other for other, one in _NEGATED.items()}
@@ -71,7 +79,7 @@ def _argument(self: Any, *args: Any, **kwargs: Any) -> Any:
     if self._curr.token_type == TokenType.TABLE and self._next.token_type != TokenType.L_PAREN:
         self._advance()
         return self._parse_table_parts()
-    return _SPARK.parser_class._parse_lambda(self, *args, **kwargs)  # noqa: SLF001 - the rule that this extends
+    return DIALECT.parser_class._parse_lambda(self, *args, **kwargs)  # noqa: SLF001 - the rule that this extends
 
 
 def _piped(self: Any, query: exp.Query) -> None:  # noqa: ARG001 - the parser's arguments
@@ -81,8 +89,8 @@ def _piped(self: Any, query: exp.Query) -> None:  # noqa: ARG001 - the parser's 
 
 _Parser: type = type(
     "_Parser",
-    (_SPARK.parser_class,),
-    {f"_parse_{rule}": _noted(getattr(_SPARK.parser_class, f"_parse_{rule}")) for rule in _RULES}
+    (DIALECT.parser_class,),
+    {f"_parse_{rule}": _noted(getattr(DIALECT.parser_class, f"_parse_{rule}")) for rule in _RULES}
     | {"_parse_lambda": _noted(_argument), "_parse_pipe_syntax_query": _piped},
 )
 
@@ -96,7 +104,7 @@ def parsed(text: str) -> list[exp.Expr]:
         The text is no SQL.
     """
     try:
-        found = trees(_SPARK.tokenize(text), text)
+        found = trees(DIALECT.tokenize(text), text)
     except SqlglotError as error:
         said = (getattr(error, "errors", None) or [{}])[0]
         line, column = said.get("line") or 1, said.get("col") or 1
@@ -116,7 +124,7 @@ def what_is_wrong(error: SqlglotError) -> str:
 
 def trees(tokens: Sequence[Token], text: str) -> list[exp.Expr]:
     """Parse the tokens of a text, or of a part of it. Raises sqlglot's `ParseError`."""
-    found: list[exp.Expr | None] = _Parser(dialect=_SPARK).parse(_with_names(tokens), text)
+    found: list[exp.Expr | None] = _Parser(dialect=DIALECT).parse(_with_names(tokens), text)
     return [_in_few_words(_as_meant(one)) for one in found if one is not None]
 
 
@@ -167,21 +175,15 @@ def _with_names(given: Sequence[Token]) -> list[Token]:
     ``window`` is one, as of the function and its column, unless ``WINDOW w AS`` begins a clause; so is the aggregate of
     ``any(DISTINCT x)``.
     """
-    behind = [*(one.token_type for one in given[2:]), None, None]
     found = list[Token]()
-    for one, after in zip(given, behind, strict=True):
-        kind = one.token_type
+    for one, second in zip_longest(given, given[2:]):
+        kind, after = one.token_type, second and second.token_type
         if kind == TokenType.WINDOW and after != TokenType.ALIAS:
             kind = TokenType.VAR
         elif kind in {TokenType.ANY, TokenType.SOME} and after == TokenType.DISTINCT:
             kind = TokenType.IDENTIFIER
         found.append(Token(kind, one.text, one.line, one.col, one.start, one.end, one.comments))
     return found
-
-
-def tokens(text: str) -> list[Token]:
-    """The words and signs of a text."""
-    return list(_SPARK.tokenize(text))
 
 
 def is_subquery(node: exp.Expr) -> bool:
@@ -201,6 +203,13 @@ def more_parts(node: exp.Expr, known: Sequence[str]) -> list[str]:
 def is_bare(node: exp.Expr) -> bool:
     """Whether an expression is a query in parentheses, and nothing is said of them."""
     return isinstance(node, exp.Subquery) and not more_parts(node, ("this",))
+
+
+def without_parentheses(node: exp.Expr) -> exp.Expr:
+    """Return a query without the parentheses of which nothing is said."""
+    while is_bare(node):
+        node = node.this
+    return node
 
 
 def span(node: exp.Expr) -> tuple[int, int] | None:
@@ -315,7 +324,7 @@ def _between(node: exp.Expr) -> tuple[int, int] | None:
 
 def _on_one_line(text: str) -> str:
     """SQL without comments and line breaks; spaces at either end stay as one."""
-    tokens = _SPARK.tokenize(text) if text.strip() else []
+    tokens = DIALECT.tokenize(text) if text.strip() else []
     if not tokens:
         return " " if text else ""
     said, at = list[str](), 0

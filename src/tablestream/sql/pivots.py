@@ -31,7 +31,6 @@ _PARTS = [
     *("expressions", "fields", "alias", "unpivot", "include_nulls", "columns", "value_columns_first"),
     *("identify_pivot_strings", "pivot_column_naming", "prefixed_pivot_columns"),
 ]
-_ALIASES = exp.Alias | exp.PivotAlias
 
 
 def pivoted(rows: Rows, node: exp.Pivot, context: Context) -> Rows:
@@ -55,7 +54,7 @@ def pivoted(rows: Rows, node: exp.Pivot, context: Context) -> Rows:
 
 def _pivoted(node: exp.Pivot, field: exp.In, scope: Scope) -> Rows:
     """Groups by the columns that PIVOT does not name, with its aggregates of the rows with each value."""
-    rows, context, made = scope.rows, scope.context, Aggregates(scope, scope.context)
+    rows, context, made = scope.rows, scope.context, Aggregates(scope)
     columns = [_column(one, scope) for one in _parts(field.this)]
     groups = _others([*node.expressions, field.this], rows)
     taken, several = [one.column for one in groups], len(node.expressions) > 1
@@ -124,8 +123,8 @@ def _others(nodes: Sequence[exp.Expr], rows: Rows) -> list[Visible]:
 
 def _is_value(value: exp.Expr, columns: Sequence[Visible], scope: Scope) -> str:
     """The condition that columns have a value, which is cast to their types, as in Spark."""
-    parts = _parts(value.this if isinstance(value, _ALIASES) else value)
-    if len(parts) != len(columns) or any(True for one in parts for _ in own_columns(one)):
+    parts = _parts(value.unalias())
+    if len(parts) != len(columns) or any(any(own_columns(one)) for one in parts):
         said = "A value has to be a constant for each column behind FOR."
         raise scope.context.refuse(value, scope.clause, said, "Write IN (1, 2) or IN ((1, 'a'), (2, 'b')).")
     kinds = {one.name: one.dataType for one in scope.rows.table.schema}
@@ -148,7 +147,7 @@ def _is_value(value: exp.Expr, columns: Sequence[Visible], scope: Scope) -> str:
 
 def _name_of(value: exp.Expr, context: Context) -> str:
     """The alias of a value, or its text."""
-    name = value.args["alias"].name if isinstance(value, _ALIASES) else _text(value)
+    name = value.args["alias"].name if isinstance(value, exp.Alias) else _text(value)
     if name is None:
         raise context.refuse(value, "PIVOT", "This value has no name.", "Write IN (value AS name).")
     return str(name)
@@ -164,13 +163,13 @@ def _text(value: exp.Expr) -> str | None:
     number = value.this if isinstance(value, exp.Neg) else value
     if isinstance(number, exp.Literal) and number.name.isdigit() and not number.is_string:
         return f"{'-' if number is not value else ''}{int(number.name)}"
-    return value.name if isinstance(value, exp.Literal) and value.is_string else None
+    return value.name if value.is_string else None
 
 
 def _unpivoted(node: exp.Pivot, field: exp.In, scope: Scope) -> Rows:
     """Each row once for each element of the list: its name, and the values of its columns."""
     rows, context = scope.rows, scope.context
-    elements = [(one, one.this if isinstance(one, _ALIASES) else one) for one in field.expressions]
+    elements = [(one, one.unalias()) for one in field.expressions]
     columns = [[_column(part, scope) for part in _parts(one)] for _, one in elements]
     names = [field.this.name, *(one.name for one in _parts(node.expressions[0]))]
     is_named_once = len(node.expressions) == 1 and len(set(map(rows.fold, names))) == len(names)
@@ -181,7 +180,7 @@ def _unpivoted(node: exp.Pivot, field: exp.In, scope: Scope) -> Rows:
     structs = []
     for (given, inside), of in zip(elements, columns, strict=True):
         written = [one.name for one in _parts(inside)]
-        label = given.args["alias"].name if isinstance(given, _ALIASES) else "_".join(written)
+        label = given.args["alias"].name if isinstance(given, exp.Alias) else "_".join(written)
         casts = (
             f"CAST({quoted(one.column)} AS {sql_type(kind)})" for one, kind in zip(of, kinds, strict=True)
         )

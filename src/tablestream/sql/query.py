@@ -21,13 +21,10 @@ from tablestream.sql.select import first_of, selection
 from tablestream.sql.sets import combined
 from tablestream.sql.subqueries import with_subqueries
 from tablestream.sql.text import Text
-from tablestream.streams import Stream
 from tablestream.tables import GlobalTable, Table
 
 
-def from_select(
-    expression: exp.Expr, tables: Mapping[str, Table | Stream | GlobalTable], text: Text
-) -> Table | Stream:
+def from_select(expression: exp.Expr, tables: Mapping[str, Handle], text: Text) -> Handle:
     """Make a table of a parsed query.
 
     Parameters
@@ -46,8 +43,8 @@ def from_select(
     """
     where = user_line()
     reasons = Reasons(text.expanded, Placed.of(expression, text, where).at)
-    named = {name.lower(): cache(lambda one=one: Result.of(one)) for name, one in tables.items()}
     given = {name.lower(): one for name, one in tables.items()}
+    named = {name: cache(lambda one=one: Result.of(one)) for name, one in given.items()}
     read = (
         given.get(one.name.lower())
         for one in sorted(expression.find_all(exp.Table), key=beginning)
@@ -80,8 +77,8 @@ def compiled(query: exp.Expr, context: Context) -> Result:
 
 def _in_parentheses(query: exp.Subquery, context: Context) -> Result:
     """The first rows of a query in parentheses, by what is said behind them."""
-    alias = query.args.get("alias")
-    known = ("this", "with_", "order", "limit", "offset", *([] if alias and alias.columns else ["alias"]))
+    known = ["this", "with_", "order", "limit", "offset"]
+    known += [] if query.alias_column_names else ["alias"]
     for part in more_parts(query, known):
         raise context.refuse(
             query, "query", f"The {part} of a query in parentheses is not maintained.", "Select from it."

@@ -150,7 +150,7 @@ class Rows:
     def of_column(self, node: exp.Expr) -> Visible | None:
         """The column that an expression is, if it is nothing else."""
         node = node.unnest()
-        if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
+        if not isinstance(node, exp.Column) or node.is_star:
             return None
         names = [one.name for one in node.parts]
         found = self.find(names)
@@ -161,10 +161,10 @@ class Rows:
         return tuple(replace(one, column=columns.get(one.column, one.column)) for one in self.visible)
 
 
-def text_of(found: tuple[Visible, int], parts: Sequence[str], side: str = "") -> str:
-    """A column, and the fields of it, as Spark's SQL; `side` stands before the columns of one side of a join."""
+def text_of(found: tuple[Visible, int], parts: Sequence[str]) -> str:
+    """A column, and the fields of it, as Spark's SQL."""
     column, count = found
-    return quoted(f"{side}{column.column}") + fields_of(count, parts)
+    return quoted(column.column) + fields_of(count, parts)
 
 
 def fields_of(count: int, parts: Sequence[str]) -> str:
@@ -179,3 +179,13 @@ def unique(name: str, taken: Iterable[str], fold: Callable[[str], str] = str.low
     while fold(made) in known:
         made, number = f"{name}_{number}", number + 1
     return made
+
+
+def unique_names(
+    names: Iterable[str], taken: Iterable[str], fold: Callable[[str], str] = str.lower
+) -> list[str]:
+    """Return names that are not taken yet, and that differ."""
+    found, known = list[str](), list(taken)
+    for one in names:
+        found.append(unique(one, [*known, *found], fold))
+    return found

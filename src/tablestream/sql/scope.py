@@ -35,8 +35,6 @@ class Scope:
         The rows.
     context, clause
         The query, and the clause for errors.
-    side
-        What stands before the columns of one side of a join.
     made
         What is computed already: groups, aggregates, subqueries, by what `same` says of them.
     aliases
@@ -50,7 +48,6 @@ class Scope:
     rows: Rows
     context: Context
     clause: str
-    side: str = ""
     made: dict[str, str] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
     hiding: frozenset[str] = frozenset()
@@ -101,7 +98,7 @@ class Scope:
         def resolved(one: exp.Expr) -> exp.Expr:
             if isinstance(one, exp.Query):
                 return exp.Var(this=one.sql(dialect="spark", comments=False))
-            if isinstance(one, exp.Column) and not isinstance(one.this, exp.Star):
+            if isinstance(one, exp.Column) and not one.is_star:
                 names = [part.name for part in one.parts]
                 try:
                     found = self.rows.find(names)
@@ -160,7 +157,7 @@ class Scope:
         return " OR ".join(" AND ".join(f"({value}) = ({one})" for value, one in row) for row in pairs)
 
     def _column(self, node: exp.Column) -> str:
-        if isinstance(node.this, exp.Star):
+        if node.is_star:
             raise self.context.refuse(node, self.clause, "A star cannot stand here.", "Name the columns.")
         names = [one.name for one in node.parts]
         try:
@@ -192,7 +189,7 @@ class Scope:
                 f"{'.'.join(names)} is neither grouped nor aggregated.",
                 "Add it to GROUP BY, or aggregate it, as in max() or first().",
             )
-        return text_of(found, names, self.side)
+        return text_of(found, names)
 
     def _columns_hint(self) -> str:
         """Say which columns there are, or of which tables."""
@@ -230,11 +227,7 @@ class Scope:
         )
 
         def bare(one: exp.Expr) -> str | None:
-            return (
-                quoted(one.name)
-                if isinstance(one, exp.Column) and not isinstance(one.this, exp.Star)
-                else None
-            )
+            return quoted(one.name) if isinstance(one, exp.Column) and not one.is_star else None
 
         text = self._spliced(node, bare)
         try:
@@ -270,7 +263,7 @@ def filtered(rows: Rows, node: exp.Expr, clause: str, context: Context) -> Rows:
 
 def own_columns(node: exp.Expr) -> Iterable[exp.Column]:
     """The columns that an expression names, also those inside its subqueries."""
-    return (one for one in node.find_all(exp.Column) if not isinstance(one.this, exp.Star))
+    return (one for one in node.find_all(exp.Column) if not one.is_star)
 
 
 def conjuncts(node: exp.Expr | None) -> list[exp.Expr]:

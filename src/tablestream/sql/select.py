@@ -13,7 +13,7 @@ from tablestream.sql.context import Context, Result
 from tablestream.sql.elements import exploded
 from tablestream.sql.from_ import from_rows
 from tablestream.sql.groups import is_grouped
-from tablestream.sql.order import first_of_each, limit_of, limited, unordered
+from tablestream.sql.order import distinct_on, first_of_each, limit_of, limited, unordered
 from tablestream.sql.output import Item, items_of, selected, shown_items, typed
 from tablestream.sql.parse import beginning
 from tablestream.sql.rows import Rows
@@ -52,21 +52,20 @@ def selection(select: exp.Select, context: Context) -> Result:
     if exploding is not select:
         select, scope = exploding, Scope(rows, context, "SELECT")
     scope.clause = "SELECT"
-    rows = with_windows(select, rows, scope, context)
+    rows = with_windows(select, rows, scope)
     if is_grouped(select):
         rows, scope = groups_with(select, rows, scope, context)
     scope.clause = "SELECT"
     items = items_of(select, scope, context)
     rows = with_subqueries([one.node for one in items], rows, scope, context)
-    rows, items = ranked(select, rows, items, scope, context)
-    texts = _texts(items, scope, context)
+    rows, items = ranked(select, rows, items, scope)
+    texts = _texts(items, scope)
     shown = shown_items(items, context)
-    kept = select.args.get("distinct")
-    if kept is None or kept.args.get("on") is not None:
-        if kept is not None:
-            on = kept.args["on"].expressions
-            rows = first_of_each(on, select, rows, items, texts, scope, context)
-        rows = limited(select, rows, items, texts, scope, context)
+    on = distinct_on(select)
+    if select.args.get("distinct") is None or on is not None:
+        if on is not None:
+            rows = first_of_each(on.expressions, select, rows, items, texts, scope)
+        rows = limited(select, rows, items, texts, scope)
         return _result(rows, shown, texts, context)
     _check_distinct(select, items, shown, context)
     result = distinct(_result(rows, shown, texts, context), context, select)
@@ -93,12 +92,12 @@ def _check_limit(select: exp.Select, context: Context) -> None:
         context.reasons.add(unordered(limit, context))
 
 
-def _texts(items: Sequence[Item], scope: Scope, context: Context) -> list[str]:
+def _texts(items: Sequence[Item], scope: Scope) -> list[str]:
     """The SQL of the columns; each can name those before it."""
     found = []
     for one in items:
         text = ""
-        with context.reasons.part(beginning(one.node), "SELECT"):
+        with scope.context.reasons.part(beginning(one.node), "SELECT"):
             text = scope.sql(one.node)
         found.append(text)
         if text:
@@ -138,6 +137,6 @@ def first_of(query: exp.Query, result: Result, context: Context, made_of: Sequen
     others = (one for one in made_of if not scope.can_tell([one.node]))
     scope.made = {scope.same(one.node): quoted(result.columns[one.name]) for one in others}
     items = [Item(one.name, exp.column(one.name, quoted=True), one.column) for one in rows.visible]
-    texts = _texts(items, scope, context)
-    kept = limited(query, rows, items, texts, scope, context)
+    texts = _texts(items, scope)
+    kept = limited(query, rows, items, texts, scope)
     return result if kept is rows else selected(kept, items, texts)

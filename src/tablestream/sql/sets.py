@@ -20,7 +20,7 @@ from tablestream.sql.clauses import place_of
 from tablestream.sql.context import Context, Result
 from tablestream.sql.handles import Handle, empty_rows
 from tablestream.sql.output import Item, selected, with_texts
-from tablestream.sql.parse import is_bare
+from tablestream.sql.parse import without_parentheses
 from tablestream.sql.rows import Rows, unique
 from tablestream.streams import Stream
 from tablestream.tables import Table
@@ -39,10 +39,9 @@ def combined_results(results: Sequence[Result], query: exp.SetOperation, context
         raise context.refuse(
             query, _word(query), "BY NAME is not maintained.", "Write the columns in the same order."
         )
+    result, branch = _union_all(results, query, context)
     if isinstance(query, exp.Union):
-        result, _ = union_all(results, query, context)
         return distinct(result, context, query) if is_distinct else result
-    result, branch = union_all(results, query, context)
     one, other = (unique(f"in_{n}", result.columns) for n in (1, 2))
     functions: dict[str, Any] = {
         name: tf.count(f"CASE WHEN {quoted(branch)} = '{n}' THEN 1 END") for n, name in ((1, one), (2, other))
@@ -73,16 +72,14 @@ def _operands(query: exp.SetOperation) -> list[exp.Expr]:
     """The queries that one UNION ALL, or one UNION, puts together."""
     found: list[exp.Expr] = []
     for one in (query.left, query.right):
-        bare = one
-        while is_bare(bare):
-            bare = bare.this
+        bare = without_parentheses(one)
         is_same = bool(bare.args.get("distinct")) == bool(query.args.get("distinct"))
         modified = any(bare.args.get(part) for part in ("order", "limit", "offset", "with_"))
         found += _operands(bare) if isinstance(bare, exp.Union) and is_same and not modified else [one]
     return found
 
 
-def union_all(branches: Sequence[Result], query: exp.Expr, context: Context) -> tuple[Result, str]:
+def _union_all(branches: Sequence[Result], query: exp.Expr, context: Context) -> tuple[Result, str]:
     """Put the rows of queries together, by the places of their columns; return also the name of the branch."""
     first = branches[0]
     for one in branches[1:]:

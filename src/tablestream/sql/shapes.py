@@ -11,7 +11,7 @@ from tablestream.sql.aggregates import is_aggregate
 from tablestream.sql.context import Context
 from tablestream.sql.elements import explodes
 from tablestream.sql.groups import is_grouped
-from tablestream.sql.order import takes_first
+from tablestream.sql.order import distinct_on, takes_first
 from tablestream.sql.parse import is_subquery, more_parts
 from tablestream.sql.scope import Scope, own_columns
 
@@ -80,7 +80,7 @@ def is_constant(query: exp.Expr) -> bool:
     """Whether a subquery is an expression of the row around it, as in ``(SELECT 5)``."""
     if not isinstance(query, exp.Select) or more_parts(query, ("kind", "expressions")):
         return False
-    return is_simple(query) and not any(True for one in query.selects for _ in subqueries_in(one))
+    return is_simple(query) and not any(any(subqueries_in(one)) for one in query.selects)
 
 
 def has_plain_groups(query: exp.Expr) -> TypeGuard[exp.Select]:
@@ -94,8 +94,7 @@ def has_plain_groups(query: exp.Expr) -> TypeGuard[exp.Select]:
 
 def is_for_each(query: exp.Select) -> bool:
     """Whether a subquery can be made for each row around it: it has nothing that only one on its own can have."""
-    distinct = query.args.get("distinct")
-    return not explodes(query) and (distinct is None or distinct.args.get("on") is None)
+    return not explodes(query) and distinct_on(query) is None
 
 
 def parts_of(query: exp.Expr) -> str:
@@ -104,10 +103,8 @@ def parts_of(query: exp.Expr) -> str:
         return type(query).__name__.upper()
     if not isinstance(query, exp.Select):
         return "ORDER BY or LIMIT behind parentheses"
-    distinct = query.args.get("distinct")
-    on = distinct is not None and distinct.args.get("on") is not None
     found: dict[str, object] = {
-        "DISTINCT ON" if on else "DISTINCT": distinct,
+        "DISTINCT" if distinct_on(query) is None else "DISTINCT ON": query.args.get("distinct"),
         "explode": explodes(query),
         "aggregates": is_grouped(query),
         "GROUP BY": query.args.get("group"),
@@ -136,16 +133,11 @@ def windows_in(node: exp.Expr) -> list[exp.Window]:
 
 def columns_of_row(node: exp.Expr, scope: Scope | None = None) -> Iterator[exp.Column]:
     """The columns of an expression that are in no aggregate and subquery of it, nor in a group of the scope."""
-    if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
+    if isinstance(node, exp.Column) and not node.is_star:
         yield node
     elif not (is_aggregate(node) or is_subquery(node) or (scope and scope.same(node) in scope.made)):
         for child in node.iter_expressions():
             yield from columns_of_row(child, scope)
-
-
-def is_text(node: exp.Expr) -> bool:
-    """Whether an element of GROUP BY is the same for all rows: a text, not the place of a column."""
-    return isinstance(node, exp.Literal) and node.is_string
 
 
 def outer_columns(node: exp.Expr, context: Context) -> Iterator[exp.Column]:

@@ -14,14 +14,13 @@ from tablestream.connectors.kafka.source import from_kafka
 from tablestream.databases.change_feed import from_change_feed
 from tablestream.databases.debezium import Debezium, from_debezium
 from tablestream.sources import global_table, stream, table
+from tablestream.sql.handles import Handle
 from tablestream.sql.options import Options, Step
 from tablestream.sql.problems import Problem, nearest
 from tablestream.sql.statements import Call, SourceTable
-from tablestream.streams import Stream
-from tablestream.tables import GlobalTable, Table
+from tablestream.tables import Table
 
-Relation = Table | Stream | GlobalTable
-_MAKERS: Mapping[str, Callable[..., Relation]] = {
+_MAKERS: Mapping[str, Callable[..., Handle]] = {
     "TABLE": table,
     "STREAM": stream,
     "GLOBAL TABLE": global_table,
@@ -68,7 +67,8 @@ class Source:
 
 
 def _files(session: Session, it: SourceTable, options: Options) -> DataFrame:
-    return from_files(session.spark, format=_format(it), schema=it.schema(), **options.of(from_files))
+    kind: Any = it.system  # json, csv or parquet
+    return from_files(session.spark, format=kind, schema=it.schema(), **options.of(from_files))
 
 
 def _delta(session: Session, it: SourceTable, options: Options) -> DataFrame:  # noqa: ARG001 (as the others)
@@ -159,13 +159,13 @@ def source_problems(it: SourceTable) -> Iterator[Problem]:
     yield from _of_records(it)
 
 
-def read_source(session: Session, it: SourceTable) -> Relation:
+def read_source(session: Session, it: SourceTable) -> Handle:
     """Make the table or the stream of a statement without problems."""
-    source = _SOURCES[_format(it)]
+    source = _SOURCES[it.system]
     options = _options(it, source)
     found = source.read(session, it, options)
     if source.own:
-        made: Relation = found
+        made: Handle = found
         return made
     maker = _MAKERS[it.kind]
     return maker(found, key=list(it.key) or None, name=it.name, **options.of(maker))
@@ -176,13 +176,9 @@ def _options(it: SourceTable, source: Source) -> Options:
     return Options(it, (*source.steps, *made))
 
 
-def _format(it: SourceTable) -> Any:
-    return it.format.name if it.format else ""
-
-
 def _of_columns(it: SourceTable, source: Source) -> Iterator[Problem]:
     """Yield what is wrong with the columns and the primary key of a table."""
-    name = _format(it)
+    name = it.system
     is_inferred = source.columns == "can" and source.own and not it.columns
     if source.columns == "must" and not it.columns:
         hint = f"Write them in parentheses: {name} does not say them itself."
@@ -199,7 +195,7 @@ def _of_columns(it: SourceTable, source: Source) -> Iterator[Problem]:
 
 def _of_records(it: SourceTable) -> Iterator[Problem]:
     """Yield what is wrong with the formats of a topic's records."""
-    if _format(it) != "kafka":
+    if it.system != "kafka":
         return
     given = {one.name.lower(): one for one in it.options}
     values = {name: one.value for name, one in given.items()}

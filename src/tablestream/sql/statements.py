@@ -86,6 +86,11 @@ class Declared:
     format: Format | None
     options: tuple[Given, ...]
 
+    @property
+    def system(self) -> str:
+        """The name after ``USING``; empty: there is none."""
+        return self.format.name if self.format else ""
+
 
 @dataclass(frozen=True)
 class SourceTable(Declared):

@@ -67,13 +67,13 @@ from tablestream.sql.order import limited, only_place
 from tablestream.sql.output import Item, items_of
 from tablestream.sql.parse import (
     beginning,
-    is_bare,
     is_subquery,
     more_parts,
     not_false,
     placed,
     span,
     unwrapped,
+    without_parentheses,
     wrapped,
 )
 from tablestream.sql.refusals import PartRefusedError
@@ -164,16 +164,15 @@ def _exists(given: exp.Query, rows: Rows, scope: Scope, context: Context) -> tup
         return found_group[:2]
     found = _related(query, rows, scope, context, groups)
     if isinstance(given, exp.Select) and isinstance(query, exp.Select) and is_simple(query):
-        check_names(given, found, scope, context)
+        check_names(given, found, scope)
     return mark(found, rows, scope, context)
 
 
 def _select_of(node: exp.Expr, context: Context) -> exp.Query:
-    while is_bare(node):
-        node = node.this
-    if not isinstance(node, exp.Query):
-        raise context.refuse(node, "subquery", "This is no query.", "")
-    return node
+    query = without_parentheses(node)
+    if not isinstance(query, exp.Query):
+        raise context.refuse(query, "subquery", "This is no query.", "")
+    return query
 
 
 def within(query: exp.Expr, outer: Scope, context: Context) -> Context:
@@ -234,7 +233,7 @@ def _combined(query: exp.SetOperation, rows: Rows, outer: Scope, context: Contex
     own = Rows.of(result.table, "", names, [one.name for one in shown[0]])
     items = [Item(one.name, _named_column(one.name), one.column) for one in own.visible]
     texts, scope = [quoted(one) for one in names], Scope(own, context, "ORDER BY")
-    own = limited(query, own, items, texts, scope, context, _partition(both[0], keys, own))
+    own = limited(query, own, items, texts, scope, _partition(both[0], keys, own))
     _check_since(before, context)
     return compared_by(both[0], keys, own, rows, context)
 
@@ -275,13 +274,13 @@ def of_each(query: exp.Select, found: Related, rows: Rows, outer: Scope, context
     inner.clause = "SELECT"  # not HAVING
     items = items_of(query, inner, context)
     own = with_subqueries([one.node for one in items], own, inner, context)
-    own, items = ranked(query, own, items, inner, context)
+    own, items = ranked(query, own, items, inner)
     _check_since(before, context)
     own, columns = with_columns_of(own, [one.node for one in items], [one.name for one in items], inner)
     if query.args.get("distinct"):
         own, inner = _distinct(own, items, columns, keys, context)
     partition = _partition(found, keys, own)
-    own = limited(query, own, items, [quoted(one) for one in columns], inner, context, partition)
+    own = limited(query, own, items, [quoted(one) for one in columns], inner, partition)
     _check_since(before, context)
     table = with_values(own.table, {one: one for one in (*columns, *keys)})
     shown = Rows.of(table, "", columns, [one.name for one in items])
@@ -320,7 +319,7 @@ def groups_with(
     """
     having = select.args.get("having")
     conditions = conjuncts(having.this if having else None)
-    read, (groups, sets) = rows.table, groups_of(select, scope, context)
+    read, (groups, sets) = rows.table, groups_of(select, scope)
     is_plain = sets == [frozenset(range(len(groups)))]
     if by and (not groups or not is_plain):
         raise context.refuse(
@@ -338,10 +337,10 @@ def groups_with(
     rows = with_subqueries([*(one.node for one in groups), *inside], rows, scope, context)
     numbered = None
     if not is_plain or asks_for_sets(select.args.get("group"), nodes):
-        rows, names, numbered = repeated(rows, [one.node for one in groups], sets, scope, context)
+        rows, names, numbered = repeated(rows, [one.node for one in groups], sets, scope)
         groups = [replace(one, repeated=name) for one, name in zip(groups, names, strict=True)]
         scope.rows = rows
-    made = grouped(rows, groups, nodes, scope, context, numbered)
+    made = grouped(rows, groups, nodes, scope, numbered)
     if not groups and numbered is None and not isinstance(read, Stream):
         made = always_a_row(made, read)
     rows, scope = made.rows, made.scope
@@ -370,7 +369,7 @@ def read(query: exp.Select, around: Rows, outer: Scope, context: Context) -> Rel
     for node in rest:
         if id(node) in lifted:
             pairs.append(lifted[id(node)])
-        elif scope.can_tell([node]) or any(True for _ in subqueries_in(node)):
+        elif scope.can_tell([node]) or any(subqueries_in(node)):
             rows = where(rows, node, "WHERE", scope, context)
         elif (pair := paired(node, scope, outer)) is not None:
             pairs.append(pair)
@@ -401,10 +400,7 @@ def _lifted(
             continue
         found = each(_select_of(node.this, context), around, outer, context)
         name, alias = f"(compared {len(context.tables)})", node.args.get("alias")
-        taken = [
-            *(one.name for one in found.rows.shown),
-            *(one.name for one in (alias.columns if alias else ())),
-        ]
+        taken = [*(one.name for one in found.rows.shown), *node.alias_column_names]
         hidden = dict[str, str]()
         for theirs, mine in found.pairs:
             by = unique("compared_by", [*taken, *hidden], around.fold)
@@ -573,5 +569,5 @@ def _matched(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> Rows
     if not isinstance(whole, exp.Select) or not isinstance(query, exp.Select) or not is_simple(query):
         return None
     found = read(query, rows, scope, context)
-    check_names(whole, found, scope, context)
+    check_names(whole, found, scope)
     return matching(rows, found, scope, context, exists=not is_negated)

@@ -11,8 +11,8 @@ from tablestream.connectors.kafka.sink import to_kafka
 from tablestream.connectors.postgres.sink import to_postgres
 from tablestream.connectors.sink import Sink
 from tablestream.spark.requests import OutputRequest
+from tablestream.sql.handles import Handle
 from tablestream.sql.options import Options, Step
-from tablestream.sql.outputs import Result
 from tablestream.sql.problems import MistakeError, Problem, nearest
 from tablestream.sql.statements import View
 from tablestream.tables import Table
@@ -45,11 +45,11 @@ def target_problems(view: View) -> Iterator[Problem]:
         yield from _options(view, _SINKS[view.format.name]).problems()
 
 
-def output_of(view: View, made: Result) -> OutputRequest:
+def output_of(view: View, made: Handle) -> OutputRequest:
     """Return the output of a view that says where it is written."""
-    name = view.format.name if view.format else ""
-    options = _options(view, _SINKS[name])
-    sink = _SINKS[name](**_OF_FORMAT.get(name, {}), **options.of(_SINKS[name]))
+    maker = _SINKS[view.system]
+    options = _options(view, maker)
+    sink = maker(**_OF_FORMAT.get(view.system, {}), **options.of(maker))
     further = options.of(Table.to)
     if isinstance(made, Table):
         return made.to(sink, name=view.name, **further)
@@ -61,5 +61,5 @@ def output_of(view: View, made: Result) -> OutputRequest:
 
 
 def _options(view: View, sink: Callable[..., Sink]) -> Options:
-    fixed = _OF_FORMAT.get(view.format.name if view.format else "", {})
+    fixed = _OF_FORMAT.get(view.system, {})
     return Options(view, (Step(sink, tuple(fixed)), Step(Table.to, ("self", "sink", "name"))))

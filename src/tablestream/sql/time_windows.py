@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from sqlglot import exp
 
 from tablestream.arguments.words import microseconds
 from tablestream.connectors.sink import quoted
 from tablestream.sql.context import Context
+from tablestream.sql.handles import flat_mapped, selected_type
 from tablestream.sql.parse import beginning
 from tablestream.sql.rows import Rows, Visible, unique
 from tablestream.sql.scope import Scope
-from tablestream.streams import Stream
 
 _WINDOW = "window"
 _MILLISECOND_US = 1000
@@ -53,8 +52,9 @@ def time_functions_in(node: exp.Expr) -> Iterator[exp.Anonymous]:
             yield from time_functions_in(one)
 
 
-def with_windows(select: exp.Select, rows: Rows, scope: Scope, context: Context) -> Rows:
+def with_windows(select: exp.Select, rows: Rows, scope: Scope) -> Rows:
     """Compute what ``window()`` is in a query; the scope then finds its column, also as ``window``."""
+    context = scope.context
     parts = ("group", "having", "qualify", "order")
     nodes = [*select.expressions, *(one for part in parts if (one := select.args.get(part)) is not None)]
     calls = {scope.same(one): one for node in nodes for one in time_functions_in(node)}
@@ -69,7 +69,7 @@ def with_windows(select: exp.Select, rows: Rows, scope: Scope, context: Context)
             "Compute the others in a query around it.",
         )
     windows = _windows(call, call.expressions, context)
-    time = _time(call.expressions[0], rows, scope, context)
+    time = _time(call.expressions[0], rows, scope)
     name = unique(_WINDOW, rows.table.columns, rows.fold)
     rows = _added(rows, windows, time, {name: "named_struct('start', {0}, 'end', {1})"}, call, context)
     scope.made[same] = quoted(name)
@@ -87,8 +87,9 @@ def table_function(call: exp.Anonymous, rows: Rows, context: Context) -> Rows:
         raise context.refuse(
             time, call.name.upper(), "Its second argument is the column of the time.", "Write DESCRIPTOR(at)."
         )
-    lengths = [given[3], given[2], *given[4:]] if is_hop and len(given) > 3 else given[2:]
-    windows = _windows(call, [time, *lengths[:1], *([] if is_hop else lengths[:1]), *lengths[1:]], context)
+    # The length, then the distance: HOP has them the other way round, and for TUMBLE they are one.
+    lengths = [*given[3:4], *given[2:3], *given[4:]] if is_hop else [*given[2:3], *given[2:]]
+    windows = _windows(call, [time, *lengths], context)
     scope = Scope(rows, context, call.name.upper())
     columns = {
         "window_start": "{0}",
@@ -96,7 +97,7 @@ def table_function(call: exp.Anonymous, rows: Rows, context: Context) -> Rows:
         "window_time": f"{{1}} - INTERVAL {_MILLISECOND_US} MICROSECONDS",
     }
     source = rows.visible[0].source
-    made = _added(rows, windows, _time(time.expressions[0], rows, scope, context), columns, call, context)
+    made = _added(rows, windows, _time(time.expressions[0], rows, scope), columns, call, context)
     return replace(made, visible=(*rows.visible, *(Visible(source, one, one) for one in columns)))
 
 
@@ -109,8 +110,9 @@ def _windows(call: exp.Anonymous, given: list[exp.Expr], context: Context) -> Wi
             "It takes a time and a length, and then a distance and a start.",
             "Write window(at, '10 minutes', '5 minutes').",
         )
-    lengths = [length_of(one, _WINDOW, context) for one in given[1:]]
-    size, slide, start = [*lengths, lengths[0], 0][:3] if len(lengths) == 1 else [*lengths, 0][:3]
+    size, *others = (length_of(one, _WINDOW, context) for one in given[1:])
+    slide = others[0] if others else size
+    start = others[1] if len(others) > 1 else 0
     if not 0 < slide <= size or start >= slide:
         raise context.refuse(
             given[-1],
@@ -123,7 +125,7 @@ def _windows(call: exp.Anonymous, given: list[exp.Expr], context: Context) -> Wi
 
 def length_of(node: exp.Expr, clause: str, context: Context) -> int:
     """A duration in microseconds: a text, or an interval."""
-    text = node.name if isinstance(node, exp.Literal) and node.is_string else ""
+    text = node.name if node.is_string else ""
     if isinstance(node, exp.Interval) and isinstance(node.this, exp.Literal):
         text = f"{node.this.name} {node.args['unit'].name if node.args.get('unit') else ''}"
     length = microseconds(text.lower().strip().removeprefix("interval "))
@@ -134,11 +136,11 @@ def length_of(node: exp.Expr, clause: str, context: Context) -> int:
     return length
 
 
-def _time(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> str:
+def _time(node: exp.Expr, rows: Rows, scope: Scope) -> str:
     """The time of a row, as SQL."""
-    text = scope.sql(node)
+    text, context = scope.sql(node), scope.context
     with context.reasons.placed(beginning(node), _WINDOW):
-        kind = rows.table.select(F.expr(f"{text} AS `time of the window`")).schema[-1].dataType
+        kind = selected_type(rows.table, text)
     if not isinstance(kind, T.TimestampType):
         raise context.refuse(
             node,
@@ -168,10 +170,8 @@ def _added(
         struct = ", ".join([*values, *(f"{text} AS {quoted(name)}" for name, text in texts.items())])
         there = f"filter(sequence(0, {windows.count - 1}), w -> {begin} + {windows.size_us}L > unix_micros({time}))"
         array = f"transform({there}, w -> struct({struct}))"
-        if isinstance(rows.table, Stream):
-            return replace(rows, table=rows.table.flat_map(array))
         number = unique("window_number", [*rows.table.columns, *columns], rows.fold)
-        return replace(rows, table=rows.table.flat_map(array, position=number))
+        return replace(rows, table=flat_mapped(rows.table, array, number))
 
 
 def _of(columns: dict[str, str], begin: str, size_us: int) -> dict[str, str]:

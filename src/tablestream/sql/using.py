@@ -15,7 +15,7 @@ from tablestream.sql.scope import Scope
 from tablestream.tables import Table
 
 
-def equalities_of(
+def equalities_of_using(
     using: Sequence[exp.Identifier], left: Rows, right: Rows, context: Context
 ) -> list[Equality]:
     """The equalities that USING stands for."""

@@ -15,9 +15,10 @@ from tablestream import functions as tf
 from tablestream.connectors.sink import quoted
 from tablestream.functions import WindowFunction
 from tablestream.spark.columns import sql_type
-from tablestream.sql.aggregates import Aggregates, is_aggregate
+from tablestream.sql.aggregates import Aggregates, is_aggregate, word_of
 from tablestream.sql.context import Context
 from tablestream.sql.from_ import ranking_bounds
+from tablestream.sql.handles import selected_type
 from tablestream.sql.order import first_rows, ordering
 from tablestream.sql.output import Item
 from tablestream.sql.parse import beginning, with_type
@@ -40,26 +41,23 @@ _FIRST, _LAST = exp.FirstValue | exp.First | exp.AnyValue, exp.LastValue | exp.L
 _NUMBERED = exp.Ntile | exp.NthValue | exp.Lag | exp.Lead
 
 
-def ranked(
-    select: exp.Select, rows: Rows, items: Sequence[Item], scope: Scope, context: Context
-) -> tuple[Rows, list[Item]]:
+def ranked(select: exp.Select, rows: Rows, items: Sequence[Item], scope: Scope) -> tuple[Rows, list[Item]]:
     """Compute the window functions of a query, and keep the rows for which QUALIFY holds."""
-    qualify = select.args.get("qualify")
+    qualify, context = select.args.get("qualify"), scope.context
     is_bounded = bool(select.args.get("limit") or select.args.get("offset"))
     order = select.args["order"].expressions if is_bounded and select.args.get("order") else []
     nodes = [*(one.node for one in items), *([qualify.this] if qualify else []), *order]
     windows = {scope.same(one): one for node in nodes for one in windows_in(node)}
     if qualify is not None and not windows:
         raise context.refuse(qualify, "QUALIFY", "QUALIFY has no window function.", "Write HAVING or WHERE.")
-    made = list(items)
-    if len(windows) == 1 and (bound := _bound(items, qualify, windows, scope, context)) is not None:
-        rows, made = _numbered(rows, items, *windows.popitem(), bound, scope, context)
+    if len(windows) == 1 and (bound := _bound(items, qualify, windows, scope)) is not None:
+        rows = _numbered(rows, items, *windows.popitem(), bound, scope)
     for same, window in windows.items():
         scope.made[same] = REFUSED
         with context.reasons.part(beginning(window), "OVER"):
-            rows, name = _over(rows, window, scope, context)
+            rows, name = _over(rows, window, scope)
             scope.made[same] = quoted(name)
-    made = [replace(one, column=scope.name(one.node)) for one in made]
+    made = [replace(one, column=scope.name(one.node)) for one in items]
     if qualify is not None:
         with context.reasons.part(beginning(qualify), "QUALIFY"):
             # As in Spark: an alias hides a column, and a plain one only if QUALIFY has no window function of its own.
@@ -96,7 +94,6 @@ def _bound(
     qualify: exp.Expr | None,
     windows: dict[str, exp.Window],
     scope: Scope,
-    context: Context,
 ) -> int | None:
     """How many rows of each partition are wanted; None if the window is no row number with a bound."""
     ((same, window),) = windows.items()
@@ -104,7 +101,7 @@ def _bound(
         return None
     fold = scope.rows.fold
     names = [fold(one.name) for one in items if scope.same(one.node) == same]
-    found = {fold(name): count for name, count in context.bounds.items()}
+    found = {fold(name): count for name, count in scope.context.bounds.items()}
     for one in conjuncts(qualify.this if qualify is not None else None):
         shown = one.copy()
         for inside in shown.find_all(exp.Window):
@@ -122,16 +119,15 @@ def _numbered(
     window: exp.Window,
     bound: int,
     scope: Scope,
-    context: Context,
-) -> tuple[Rows, list[Item]]:
+) -> Rows:
     """The first rows of each partition, with their numbers."""
     names = [one.name for one in items if scope.same(one.node) == same]
-    order = ordering(window.args["order"].expressions, (), (), scope, context)
+    order = ordering(window.args["order"].expressions, (), (), scope)
     rows, rank = first_rows(
-        rows, bound, _partition(window, scope), order, names[0] if names else "rank", context, window
+        rows, bound, _partition(window, scope), order, names[0] if names else "rank", scope.context, window
     )
     scope.made[same] = quoted(rank)
-    return rows, list(items)
+    return rows
 
 
 def _partition(window: exp.Window, scope: Scope) -> list[Any]:
@@ -143,13 +139,14 @@ def _partition(window: exp.Window, scope: Scope) -> list[Any]:
     ]
 
 
-def _over(rows: Rows, window: exp.Window, scope: Scope, context: Context) -> tuple[Rows, str]:
+def _over(rows: Rows, window: exp.Window, scope: Scope) -> tuple[Rows, str]:
     """Add a column with the value of a window function."""
+    context = scope.context
     if not isinstance(rows.table, Table):
         raise context.refuse(
             window, "OVER", "A stream's records have no window functions.", "Read it as a table."
         )
-    function, (frame, between) = _function(window, rows, scope, context), _frame(window, context)
+    function, (frame, between) = _function(window, rows, scope), _frame(window, context)
     given = window.args.get("order")
     order = _window_order(given.expressions if given is not None else [], scope)
     is_far = frame == "range" and any(between)
@@ -176,11 +173,10 @@ def _as_days(distance: Any) -> Any:
 def _kind(rows: Rows, text: str) -> T.DataType:
     """The type of a column or an expression."""
     shown = quoted(text) if text in rows.table.columns else text
-    kind: T.DataType = rows.table.select(F.expr(f"{shown} AS kind")).schema[-1].dataType
-    return kind
+    return selected_type(rows.table, shown)
 
 
-def _function(window: exp.Window, rows: Rows, scope: Scope, context: Context) -> Any:
+def _function(window: exp.Window, rows: Rows, scope: Scope) -> Any:
     """The library's function for a window function of SQL."""
     given = window.this
     node = given.this if isinstance(given, exp.IgnoreNulls | exp.RespectNulls) else given
@@ -193,19 +189,14 @@ def _function(window: exp.Window, rows: Rows, scope: Scope, context: Context) ->
     aggregate = node.this if isinstance(node, exp.Filter) else node
     is_distinct = any(isinstance(one, exp.Distinct) for one in aggregate.iter_expressions())
     if is_aggregate(node) and not is_distinct and not isinstance(node, _NUMBERED):
-        return Aggregates(scope, context).function(node)
-    raise context.refuse(
+        return Aggregates(scope).function(node)
+    raise scope.context.refuse(
         window,
         "OVER",
-        f"The window function {_word(node)} is not maintained in this form.",
+        f"The window function {word_of(node)} is not maintained in this form.",
         "Use one of row_number, rank, dense_rank, percent_rank, cume_dist, ntile, lag, lead, first_value, last_value,"
         " nth_value, and aggregates without DISTINCT.",
     )
-
-
-def _word(node: exp.Expr) -> str:
-    """The name of a function, as an error says it."""
-    return (node.name if isinstance(node, exp.Anonymous) else node.sql("spark").split("(")[0]).lower()
 
 
 def _of_another(node: exp.Expr, rows: Rows, scope: Scope, nulls: dict[str, Any]) -> WindowFunction | None:
