@@ -171,8 +171,8 @@ def _result(function: str, of: Sequence[Analysed]) -> T.DataType:
     if function == "count":
         return T.LongType()
     if function in {"sum", "avg"} and isinstance(kind, T.DecimalType):
-        more = 4 if function == "avg" else 0
-        return T.DecimalType(min(kind.precision + (more or 10), 38), min(kind.scale + more, 38))
+        digits, decimals = (10, 0) if function == "sum" else (4, 4)
+        return T.DecimalType(min(kind.precision + digits, 38), min(kind.scale + decimals, 38))
     if function == "sum" and isinstance(kind, T.IntegralType):
         return T.LongType()
     if function in {"sum", "avg", "percent_rank", "cume_dist"} or kind is None:
