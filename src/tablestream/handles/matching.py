@@ -176,22 +176,19 @@ class Matching:
 
     def _unmatched(self, side: int, key: Fields) -> SelectKey:
         """The rows of a side without a match as records: under the key of pairs, with their columns, and nulls."""
-        joining = self.joining
-        table, name = (joining.left, joining.right)[side], joining.at.operator
-        mine, here = (LEFT, RIGHT)[side], {one.name for one in (*table.key, *table.value)}
-        fields, columns = self._matches.value, list[Named]()
-        for one in fields:
-            own = one.name.removeprefix(f"{mine}.") if one.name.startswith(f"{mine}.") else None
-            if own == "":
-                made = SparkExpression(F.lit(True), "true", frozenset(), harmless=True)
-            elif one.name == side_column((RIGHT, LEFT)[side], ""):
-                made = SparkExpression(F.lit(False), "false", frozenset(), harmless=True)
-            else:
-                made = same_column(side_column(LEFT, own)) if own in here else _null(one)
-            columns.append(Named(one.name, made))
-        rows = self._rows_of(
-            side, f"{name}/unmatched {('left', 'right')[side]}", fields, tuple(columns), exists=False
-        )
+        joining, fields = self.joining, self._matches.value
+        table, mine, other = ((joining.left, LEFT, RIGHT), (joining.right, RIGHT, LEFT))[side]
+        made = {
+            side_column(mine, ""): SparkExpression(F.lit(True), "true", frozenset(), harmless=True),
+            side_column(other, ""): SparkExpression(F.lit(False), "false", frozenset(), harmless=True),
+        }
+        made |= {
+            side_column(mine, one.name): same_column(side_column(LEFT, one.name))
+            for one in (*table.key, *table.value)
+        }
+        columns = tuple(Named(one.name, made.get(one.name) or _null(one)) for one in fields)
+        name = f"{joining.at.operator}/unmatched {('left', 'right')[side]}"
+        rows = self._rows_of(side, name, fields, columns, exists=False)
         width, stream = len(joining.left.key), self._stream(rows)
         parts = [same_column(one.name) for one in table.key]
         nulls = [_null(one) for one in (key[width:] if side == 0 else key[:width])]
