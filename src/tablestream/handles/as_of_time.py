@@ -78,7 +78,7 @@ def checked_as_of(
         )
     wanted = given if isinstance(given, AsOfTime) else AsOfTime(given)
     rows = joining.left_rows()
-    (time,) = joining.carried(rows, [as_column(wanted.time, rows.columns)])
+    (time,) = joining.analysed(rows, [as_column(wanted.time, rows.columns)])
     if not isinstance(time.type, T.TimestampType | T.TimestampNTZType):
         raise joining.at.error(
             ArgumentError,
@@ -87,6 +87,6 @@ def checked_as_of(
         )
     micros, forward = F.unix_micros(time.column.cast(T.TimestampType())), wanted.direction == "forward"
     shift = (1 if forward else -1) if wanted.strict else 0  # times are whole microseconds
-    (known,) = joining.carried(rows, [F.when(micros.between(FIRST_US, LAST_US), micros + shift)])
+    (known,) = joining.analysed(rows, [F.when(micros.between(FIRST_US, LAST_US), micros + shift)])
     text = f"{sql_text(wanted.time) or time.text} ({wanted.direction}{', strict' if wanted.strict else ''})"
     return AsOf(known.expression, forward, text)

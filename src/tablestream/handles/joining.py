@@ -15,7 +15,7 @@ from tablestream.arguments.kinds import check_function, listed, signature, takes
 from tablestream.arguments.place import Place
 from tablestream.base.calling import warn
 from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersionedError
-from tablestream.handles.values import carried, checked_value, empty, taken_apart
+from tablestream.handles.values import analysed_columns, checked_value, empty, taken_apart
 from tablestream.spark.analysis import Analysed, folding, is_found
 from tablestream.spark.columns import SparkExpression, schema_of, types_of
 from tablestream.spark.compared import POINTING, KeySide, common_key
@@ -67,9 +67,9 @@ class Joining:
             if is_so:
                 raise self.at.error(ArgumentError, f"{argument} cannot be used {one}.", hint)
 
-    def carried(self, rows: DataFrame, columns: Sequence[Column | Plain], hint: str = "") -> list[Analysed]:
+    def analysed(self, rows: DataFrame, columns: Sequence[Column | Plain], hint: str = "") -> list[Analysed]:
         """Columns over rows, analysed by Spark."""
-        return carried(rows, columns, self.at, hint)
+        return analysed_columns(rows, columns, self.at, hint)
 
     def check_histories(self, *, copied: bool) -> None:
         """Refuse a join of histories if a side has no history, or is a global table."""
@@ -189,7 +189,7 @@ class Joining:
         elif callable(on) and not isinstance(on, Column | str):
             on = self._called(on)
         rows = self.left_rows()
-        pointers = self.carried(rows, as_columns(listed(on), rows.columns))
+        pointers = self.analysed(rows, as_columns(listed(on), rows.columns))
         for one in pointers:
             check_bytewise(one.type, one.name, at=self.at, role=role)
         return pointers
@@ -249,11 +249,11 @@ class Joining:
             made: Any = self._all_columns(suffixes, list(keys))
         else:
             made = select(*self.rows(given))
-        columns = self.carried(frame, as_columns(map(given.of, listed(made)), frame.columns), _HINT)
+        columns = self.analysed(frame, as_columns(map(given.of, listed(made)), frame.columns), _HINT)
         parts, absent = taken_apart(columns)
         if parts is not None:
-            columns = self.carried(frame, parts, _HINT)
-        gone = None if absent is None else self.carried(frame, [absent], _HINT)[0]
+            columns = self.analysed(frame, parts, _HINT)
+        gone = None if absent is None else self.analysed(frame, [absent], _HINT)[0]
         columns = [one if one.named else replace(one, name=_joined_name(one.name)) for one in columns]
         value, named = checked_value(self.spark, columns, keys, self.at)
         return value, named, None if gone is None else gone.expression

@@ -258,7 +258,7 @@ def _condition(joining: Joining, where: Condition | None) -> SparkExpression | N
     check_function(where, "where", 2, hint=_WHERE, operator=joining.at.operator, where=joining.at.where)
     made = where(*joining.rows(Given(joining.spark)))
     column = F.expr(made) if isinstance(made, str) else checked_column(made)
-    (said,) = joining.carried(joining.both(), [column.alias("where")], _WHERE)
+    (said,) = joining.analysed(joining.both(), [column.alias("where")], _WHERE)
     check_condition(said, joining.at)
     return said.expression
 
