@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -116,14 +116,10 @@ class Table(Joined):
         where = user_line()
         shown = checked_name(name) or f"{self.name}_suppress"
         at = Place(shown, where)
-
-        def refuse(message: str, hint: str) -> NoReturn:
-            raise at.error(ArgumentError, message, hint)
-
         self._check_unversioned("suppress", at)
         until_us = checked_length(until, "until", at)
         if until_us is None:
-            refuse("until=None is not a duration.", "Write it as '5 minutes'.")
+            raise at.error(ArgumentError, "until=None is not a duration.", "Write it as '5 minutes'.")
         check_how(on_full, ("emit", "fail"), at, "on_full")
         node = Suppress(
             name=shown,

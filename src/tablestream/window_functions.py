@@ -183,8 +183,8 @@ def nth_value(column: str | Column, n: int, *, ignore_nulls: bool = False) -> Wi
     >>> nth_value("price", 2).offset
     2
     """
-    _checked_offset("nth_value", "n", n, least=1)
-    return _of_another("nth_value", column, n, None, ignore_nulls)
+    number = _checked_offset("nth_value", "n", n, least=1)
+    return _of_another("nth_value", column, number, None, ignore_nulls)
 
 
 def _of_another(

@@ -15,7 +15,7 @@ from tablestream.connectors.marks import Mark
 from tablestream.connectors.postgres import sink as module
 from tablestream.connectors.postgres.marks import Marks
 from tablestream.connectors.postgres.server import Server
-from tablestream.connectors.postgres.staging import Part, PostgresStage, Task, parts_of, staged
+from tablestream.connectors.postgres.staging import PostgresStage, StagedPart, Task, parts_of, staged
 from tablestream.connectors.sink import CHANGE_TYPE, NUMBER, ORDER, TIMESTAMP
 from tablestream.errors import DatabaseError, RecordEncodingError
 from tablestream.spark.unpacking import TaskFiles
@@ -48,12 +48,12 @@ def task(database: Database, inline_bytes: int = 0, soft_delete: str | None = No
     return Task(sink.server, sink.statements, sink.statements.stage_prefix("q"), inline_bytes)
 
 
-def results(batches: Iterable[pa.RecordBatch], what: Task) -> list[Part]:
+def results(batches: Iterable[pa.RecordBatch], what: Task) -> list[StagedPart]:
     """What a task reports."""
     return parts_of(said for part in staged(batches, what) for said in part["said"].to_pylist())
 
 
-def merge(what: Task, parts: list[Part], number: int = 0) -> None:
+def merge(what: Task, parts: list[StagedPart], number: int = 0) -> None:
     """What the driver does with the parts of a micro-batch."""
     with what.server.transaction("test") as connection:
         marks = Marks(connection, what.statements, "q")
@@ -105,7 +105,7 @@ def test_a_task_that_runs_twice_counts_once(database: Database) -> None:
         parts.extend(results([batch((1, "a"), (2, "b"))], what))
         yield batch((2, "b"))
 
-    parts: list[Part] = []
+    parts: list[StagedPart] = []
     (loser,) = results(interrupted(), what)
     assert loser.stage != parts[0].stage
     assert len(database.stages()) == 2

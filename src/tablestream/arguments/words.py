@@ -68,10 +68,13 @@ def check_known(argument: str, given: object, words: Sequence[object], operator:
 
 _How = TypeVar("_How", bound=str)
 #: Spark's other words for the kinds of a join.
-_OTHER_WORDS = {"full": "outer", "fullouter": "outer", "leftouter": "left", "rightouter": "right"}
-_OTHER_WORDS |= dict.fromkeys(("semi", "leftsemi"), "left_semi") | dict.fromkeys(
-    ("anti", "leftanti"), "left_anti"
-)
+_OTHER_WORDS = {
+    **dict.fromkeys(("full", "fullouter"), "outer"),
+    "leftouter": "left",
+    "rightouter": "right",
+    **dict.fromkeys(("semi", "leftsemi"), "left_semi"),
+    **dict.fromkeys(("anti", "leftanti"), "left_anti"),
+}
 
 
 def checked_how(how: _How, known: Sequence[_How], at: Place) -> _How:

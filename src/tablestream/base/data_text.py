@@ -56,9 +56,11 @@ def data_text(value: object) -> str:
     >>> len(data_text("x" * 30_000_000))
     205
     """
-    if isinstance(value, str | bytes) and len(value) > LIMIT and not _left_out.get():
+    if _left_out.get():
+        return LEFT_OUT
+    if isinstance(value, str | bytes) and len(value) > LIMIT:
         return f"{visible(repr(value[:LIMIT]))}..."
-    return cut_text(LEFT_OUT if _left_out.get() else repr(value))
+    return cut_text(repr(value))
 
 
 def cut_text(text: str) -> str:

@@ -60,7 +60,7 @@ class Format(Protocol):
 
 
 @dataclass(frozen=True)
-class Plain:
+class PlainFormat:
     """One column, without conversion: UTF-8 text, or bytes."""
 
     kind: Literal["string", "binary"]
@@ -177,7 +177,11 @@ def as_format(given: Format | T.StructType | str, part: Part, *, reads: bool) ->
     """Return the format for a user's word, JSON schema, or Avro function; refuse anything else."""
     if isinstance(given, Format):
         return given
-    words: dict[object, Format] = {"string": Plain("string"), "binary": Plain("binary"), "json": Json()}
+    words: dict[object, Format] = {
+        "string": PlainFormat("string"),
+        "binary": PlainFormat("binary"),
+        "json": Json(),
+    }
     if isinstance(given, str) and given in words:
         return words[given]
     ways = "'string', 'binary', " + ("a schema of JSON" if reads else "'json'") + ", tablestream.avro(...)"

@@ -12,9 +12,7 @@ from tablestream.arguments.kinds import flag
 from tablestream.arguments.words import check_known
 from tablestream.errors import ArgumentError, NotVersionedError
 from tablestream.handles.joining import Joining
-from tablestream.handles.values import empty
 from tablestream.operators.calendar import FIRST_US, LAST_US
-from tablestream.spark.columns import schema_of
 from tablestream.spark.given_columns import ColumnLike, as_column, sql_text
 from tablestream.topology.graph import history_of, shown_name
 from tablestream.topology.nodes import AsOf
@@ -66,31 +64,29 @@ def checked_as_of(
     joining: Joining, given: ColumnLike | AsOfTime, *, complete_history: bool, spread: object, copied: bool
 ) -> AsOf:
     """Refuse a time that does not go with something else of the join, or is no timestamp."""
-    refused = {
+    others = {
         "with complete_history=, which joins all times": complete_history,
         "with spread=": spread is not None,
         "with a global table": copied,
     }
-    if found := [one for one, is_so in refused.items() if is_so]:
-        why = f"as_of= cannot be used {found[0]}."
-        raise joining.error(ArgumentError, why, "Join a tablestream.table, with as_of= alone.")
+    joining.check_alone("as_of=", others, "Join a tablestream.table, with as_of= alone.")
     if history_of(joining.right) is None:
-        raise joining.error(
+        raise joining.at.error(
             NotVersionedError,
             f"as_of= needs a versioned table, and '{shown_name(joining.right)}' has no history.",
             'Give the table one, as in history="7 days".',
         )
     wanted = given if isinstance(given, AsOfTime) else AsOfTime(given)
-    rows = empty(joining.spark, schema_of([*joining.left.key, *joining.left.value]))
-    (time,) = joining.carried(rows, [as_column(wanted.time, rows.columns)])
+    rows = joining.left_rows()
+    (time,) = joining.analysed(rows, [as_column(wanted.time, rows.columns)])
     if not isinstance(time.type, T.TimestampType | T.TimestampNTZType):
-        raise joining.error(
+        raise joining.at.error(
             ArgumentError,
             f"as_of= is of type {time.type.simpleString()}, and not a timestamp.",
             'Cast it, as in as_of="CAST(ordered_at AS timestamp)"; a date is then its first moment.',
         )
     micros, forward = F.unix_micros(time.column.cast(T.TimestampType())), wanted.direction == "forward"
     shift = (1 if forward else -1) if wanted.strict else 0  # times are whole microseconds
-    (known,) = joining.carried(rows, [F.when(micros.between(FIRST_US, LAST_US), micros + shift)])
+    (known,) = joining.analysed(rows, [F.when(micros.between(FIRST_US, LAST_US), micros + shift)])
     text = f"{sql_text(wanted.time) or time.text} ({wanted.direction}{', strict' if wanted.strict else ''})"
     return AsOf(known.expression, forward, text)

@@ -9,7 +9,7 @@ from tablestream.arguments.kinds import is_flag, listed
 from tablestream.arguments.place import Place
 from tablestream.errors import ArgumentError, UnsupportedTypeError
 from tablestream.handles.grouping import Grouped, Made, has_order
-from tablestream.handles.values import carried, check_names, checked_value
+from tablestream.handles.values import analysed_columns, check_names, checked_value
 from tablestream.spark.analysis import Analysed
 from tablestream.spark.columns import quoted
 from tablestream.spark.given_columns import ColumnLike, as_column, sql_text
@@ -67,7 +67,7 @@ class FirstRows(Grouped[Made]):
                 f"descending={descending!r} does not fit {len(given)} columns of order_by.",
                 "Give True or False, or a list of these with one for each column.",
             )
-        columns = carried(self._rows, [as_column(one, self._rows.columns) for one in given], at)
+        columns = analysed_columns(self._rows, [as_column(one, self._rows.columns) for one in given], at)
         for one in columns:
             check_bytewise(one.type, one.name, at=at, role="the order of rows")
             if not has_order(one.type):
@@ -84,7 +84,7 @@ class FirstRows(Grouped[Made]):
         """The columns of a row in a result of first rows: its key, without columns of the group, and its value."""
         session, names = self._rows.sparkSession, [one.name for one in self._node.key]
         group = {(one.name, one.text) for one in self._key}
-        keys = carried(self._rows, [quoted(one) for one in names], at)
+        keys = analysed_columns(self._rows, [quoted(one) for one in names], at)
         fields, _ = checked_value(session, self._values, {one: (quoted(one),) for one in names}, at)
         kept = {one.name for one in fields}
         row = [one for one in keys if (one.name, one.text) not in group]

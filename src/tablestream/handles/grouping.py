@@ -21,7 +21,7 @@ from tablestream.base.type_parts import within
 from tablestream.errors import ArgumentError, PlanError, UnsupportedTypeError
 from tablestream.functions import AggregateFunction, Aggregator
 from tablestream.handles.other_names import OtherNames
-from tablestream.handles.values import carried, check_names
+from tablestream.handles.values import analysed_columns, check_names
 from tablestream.operators.reduce.declared import AGGREGATES, Takes
 from tablestream.operators.reduce.fold import UserFunctions
 from tablestream.spark.analysis import Analysed, unlogged
@@ -117,7 +117,7 @@ class Grouped(OtherNames, Generic[Made]):
                 )
         inputs, measures, value = self._measured(columns, at)
         check_names(self._rows.sparkSession, [one.name for one in self._key], value, at)
-        return self._made(value, inputs, measures, None, keep_empty, at)
+        return self._aggregated(value, inputs, measures, None, keep_empty, at)
 
     def _measured(
         self, columns: Mapping[str, AggregateFunction], at: Place
@@ -129,7 +129,7 @@ class Grouped(OtherNames, Generic[Made]):
         by = _names_of_orders(columns)
         of = self._inputs(columns, by)
         made = [column.alias(one) for one, column in of.items()]
-        inputs = carried(self._rows, made, at) if made else []
+        inputs = analysed_columns(self._rows, made, at) if made else []
         takes = {one: (AGGREGATES[function.name].takes, function.name) for one, function in columns.items()}
         for one, name in by.items():
             declared = AGGREGATES[columns[one].name]
@@ -230,13 +230,13 @@ class Grouped(OtherNames, Generic[Made]):
         check_names(self._rows.sparkSession, [one.name for one in self._key], fields, at)
         for one in fields:
             arrow_type(spark_type(one), one.name, at=at)
-        return self._made(fields, self._values, (), user, keep_empty, at)
+        return self._aggregated(fields, self._values, (), user, keep_empty, at)
 
     def _shown(self, name: str | None, word: str) -> str:
         """The name that the user gave, or that of the rows and a word."""
         return checked_name(name) or f"{shown_name(self._node)}_{word}"
 
-    def _made(
+    def _aggregated(
         self,
         value: Fields,
         inputs: Sequence[Analysed],

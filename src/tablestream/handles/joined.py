@@ -13,7 +13,7 @@ from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
 from tablestream.handles.as_of_time import AsOfTime, checked_as_of
 from tablestream.handles.joining import KEY, Joining, On, SelectFunction, Suffixes, foreign_key_join
-from tablestream.handles.matching import MATCHED, Condition, JoinHow, Matching, check_only
+from tablestream.handles.matching import MATCHED, Condition, JoinHow, Matching
 from tablestream.handles.rekeying import Rekeyed
 from tablestream.handles.star import Lookup, check_lookups, star_join
 from tablestream.spark.given_columns import ColumnLike
@@ -141,7 +141,11 @@ class Joined(Rekeyed):
                 "suffixes=": how in MATCHED and suffixes is not None,
             }
             said = f"how='{how}'" if how in MATCHED else "right_on= or where="
-            check_only(joining, (one for one, is_so in refused.items() if is_so), f"with {said}")
+            for one, is_so in refused.items():
+                if is_so:
+                    raise joining.at.error(
+                        ArgumentError, f"{one} cannot be used with {said}.", f"Omit {one}."
+                    )
             return self._matched(joining, on, how, select, suffixes, right_on, where)
         kind = cast("How", how)
         joining.check_on(on, copied=copied)
@@ -187,7 +191,7 @@ class Joined(Rekeyed):
     ) -> Table:
         """A join on columns that need not be a key, or one that says whether there is a match."""
         if on is None and right_on is not None:
-            raise joining.error(
+            raise joining.at.error(
                 ArgumentError,
                 "right_on= needs on=: the columns of this table that they are compared with.",
                 "Give both, as in join(other, on='city', right_on='city').",

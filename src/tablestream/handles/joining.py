@@ -12,10 +12,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from tablestream.arguments.kinds import check_function, listed, signature, takes, whole
-from tablestream.arguments.place import Place, Refused
+from tablestream.arguments.place import Place
 from tablestream.base.calling import warn
 from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersionedError
-from tablestream.handles.values import carried, checked_value, empty, taken_apart
+from tablestream.handles.values import analysed_columns, checked_value, empty, taken_apart
 from tablestream.spark.analysis import Analysed, folding, is_found
 from tablestream.spark.columns import SparkExpression, schema_of, types_of
 from tablestream.spark.compared import POINTING, KeySide, common_key
@@ -61,25 +61,27 @@ class Joining:
     at: Place
     """Its name, and the user's line."""
 
-    def error(self, kind: type[Refused], message: str, hint: str) -> Refused:
-        """An error of this join, with its name and the user's line."""
-        return self.at.error(kind, message, hint)
+    def check_alone(self, argument: str, others: Mapping[str, bool], hint: str) -> None:
+        """Refuse an argument that does not go with others, such as "with spread=": the first of these that is so."""
+        for one, is_so in others.items():
+            if is_so:
+                raise self.at.error(ArgumentError, f"{argument} cannot be used {one}.", hint)
 
-    def carried(self, rows: DataFrame, columns: Sequence[Column | Plain], hint: str = "") -> list[Analysed]:
+    def analysed(self, rows: DataFrame, columns: Sequence[Column | Plain], hint: str = "") -> list[Analysed]:
         """Columns over rows, analysed by Spark."""
-        return carried(rows, columns, self.at, hint)
+        return analysed_columns(rows, columns, self.at, hint)
 
     def check_histories(self, *, copied: bool) -> None:
         """Refuse a join of histories if a side has no history, or is a global table."""
         for side in (self.left, self.right):
             if history_of(side) is None:
-                raise self.error(
+                raise self.at.error(
                     NotVersionedError,
                     f"complete_history=True joins the histories of two tables, and '{shown_name(side)}' has none.",
                     "Give the table history=, or omit complete_history=.",
                 )
         if copied:
-            raise self.error(
+            raise self.at.error(
                 ArgumentError,
                 "complete_history=True cannot be used with a global table.",
                 "Use tablestream.table instead, with the same on=.",
@@ -88,7 +90,7 @@ class Joining:
     def check_on(self, on: On | None, *, copied: bool) -> None:
         """Refuse a join with a global table that does not say where the left rows point."""
         if on is None and copied:
-            raise self.error(
+            raise self.at.error(
                 ArgumentError,
                 "A join with a global table needs on=.",
                 "Say which columns of this table hold the global table's key.",
@@ -149,23 +151,21 @@ class Joining:
         """Refuse a spread that is not a number of shards, or does not go with something else of the join."""
         number = whole(spread)
         if number is None or not 2 <= number <= 4096:
-            raise self.error(
+            raise self.at.error(
                 ArgumentError,
                 f"spread={spread!r} is not a number of shards between 2 and 4096.",
                 "Give over how many shards the rows with one foreign key are spread, such as spread=8.",
             )
-        refused = {
+        others = {
             "without on=": on is None,
             "in a join on the key": on is KEY,
             "with complete_history=": complete_history,
             "with a global table, which every shard has": copied,
         }
-        if found := [one for one, is_so in refused.items() if is_so]:
-            raise self.error(
-                ArgumentError,
-                f"spread= cannot be used {found[0]}.",
-                "Omit spread=: it spreads the rows that share a foreign key, in an inner or left join with on=.",
-            )
+        hint = (
+            "Omit spread=: it spreads the rows that share a foreign key, in an inner or left join with on=."
+        )
+        self.check_alone("spread=", others, hint)
         return number
 
     def common_key(self) -> Fields:
@@ -188,8 +188,8 @@ class Joining:
             on = [one.name for one in self.left.key]
         elif callable(on) and not isinstance(on, Column | str):
             on = self._called(on)
-        rows = empty(self.spark, schema_of([*self.left.key, *self.left.value]))
-        pointers = self.carried(rows, as_columns(listed(on), rows.columns))
+        rows = self.left_rows()
+        pointers = self.analysed(rows, as_columns(listed(on), rows.columns))
         for one in pointers:
             check_bytewise(one.type, one.name, at=self.at, role=role)
         return pointers
@@ -197,7 +197,7 @@ class Joining:
     def _called(self, on: Callable[..., Any]) -> list[Any]:
         """The columns that a user's function of the left row returns, or of the row and its key."""
         if isinstance(on, type):
-            raise self.error(ArgumentError, f"on= is the class {on.__name__}.", _ON)
+            raise self.at.error(ArgumentError, f"on= is the class {on.__name__}.", _ON)
         check_function(on, "on", 1, 2, hint=_ON, operator=self.at.operator, where=self.at.where)
         given, known = Given(self.spark), signature(on)
         rows = [Row(_names(self.left), None, given)]
@@ -249,14 +249,18 @@ class Joining:
             made: Any = self._all_columns(suffixes, list(keys))
         else:
             made = select(*self.rows(given))
-        columns = self.carried(frame, as_columns(map(given.of, listed(made)), frame.columns), _HINT)
+        columns = self.analysed(frame, as_columns(map(given.of, listed(made)), frame.columns), _HINT)
         parts, absent = taken_apart(columns)
         if parts is not None:
-            columns = self.carried(frame, parts, _HINT)
-        gone = None if absent is None else self.carried(frame, [absent], _HINT)[0]
+            columns = self.analysed(frame, parts, _HINT)
+        gone = None if absent is None else self.analysed(frame, [absent], _HINT)[0]
         columns = [one if one.named else replace(one, name=_joined_name(one.name)) for one in columns]
         value, named = checked_value(self.spark, columns, keys, self.at)
         return value, named, None if gone is None else gone.expression
+
+    def left_rows(self) -> DataFrame:
+        """A data frame with the columns of the left side, and no rows."""
+        return empty(self.spark, schema_of([*self.left.key, *self.left.value]))
 
     def both(self) -> DataFrame:
         """A data frame with the columns of both sides, and no rows."""
@@ -271,7 +275,7 @@ class Joining:
         """Refuse what is no function of two rows."""
         if isinstance(select, type) or not callable(select):
             what = "class" if isinstance(select, type) else type(select).__name__
-            raise self.error(
+            raise self.at.error(
                 ArgumentError, f"select= is a {what}; it must be a function of the two rows.", _SELECT
             )
         check_function(select, "select", 2, hint=_SELECT, operator=self.at.operator, where=self.at.where)
@@ -287,7 +291,7 @@ class Joining:
             for one in fields:
                 shown = one.name + suffix if fold(one.name) in shared else one.name
                 if fold(shown) in seen:
-                    raise self.error(
+                    raise self.at.error(
                         ColumnCollisionError,
                         f"The join has two columns called '{shown}'.",
                         "Give suffixes=('_left', '_right'), or select= the columns you want, or leave"
@@ -300,7 +304,7 @@ class Joining:
     def _check_suffixes(self, suffixes: Any) -> None:
         """Refuse what is no pair of strings."""
         if suffixes is not None and [type(one) for one in listed(suffixes)] != [str, str]:
-            raise self.error(
+            raise self.at.error(
                 ArgumentError,
                 f"suffixes={suffixes!r} is not a pair of strings.",
                 "Give one for each table, such as suffixes=('_left', '_right').",
@@ -326,7 +330,7 @@ class Joining:
             for one in node.key
         ]
         if len({fold(one.name) for one in fields}) < len(fields):
-            raise self.error(
+            raise self.at.error(
                 ColumnCollisionError,
                 f"The result's key ({', '.join(one.name for one in fields)}) would have a column twice.",
                 "Give the tables different names (name=).",

@@ -23,9 +23,9 @@ from typing import Any, Literal
 from pyspark.sql import functions as F
 
 from tablestream.arguments.kinds import check_function
-from tablestream.errors import ArgumentError
 from tablestream.handles.joining import Joining, On, SelectFunction, Suffixes
 from tablestream.handles.unions import counted_rows, same_column
+from tablestream.handles.values import empty
 from tablestream.spark.analysis import Analysed, check_condition, folding, is_found
 from tablestream.spark.columns import SparkExpression, schema_of, spark_type
 from tablestream.spark.compared import POINTING, KeySide, common_key
@@ -116,15 +116,14 @@ class Matching:
         value, columns, gone = joining.value(select, suffixes, joining.key_columns(key, same=False))
         pairs, name, where = self._matches, joining.at.operator, joining.at.where
         node: Node = self._stream(pairs)
-        nullable = nullable_key(pairs)
-        for side in (0, 1):
-            if how in (("left", "outer"), ("right", "outer"))[side]:
-                node = Merge(f"{name}/{side}", where, key, pairs.value, node, self._unmatched(side, key))
-                others = [number >= len(joining.left.key) for number in range(len(key))]
-                nullable = tuple(
-                    one or (other is (side == 0)) for one, other in zip(nullable, others, strict=True)
-                )
-        rows = ToTable(f"{name}/rows", where, key, pairs.value, node, nullable=nullable)
+        nullable, width = list(nullable_key(pairs)), len(joining.left.key)
+        if how in {"left", "outer"}:
+            node = Merge(f"{name}/0", where, key, pairs.value, node, self._unmatched(0, key))
+            nullable[width:] = [True] * len(joining.right.key)
+        if how in {"right", "outer"}:
+            node = Merge(f"{name}/1", where, key, pairs.value, node, self._unmatched(1, key))
+            nullable[:width] = [True] * width
+        rows = ToTable(f"{name}/rows", where, key, pairs.value, node, nullable=tuple(nullable))
         return self._selected(rows, value, columns, gone)
 
     def matched(self, *, exists: bool) -> Node:
@@ -177,23 +176,19 @@ class Matching:
 
     def _unmatched(self, side: int, key: Fields) -> SelectKey:
         """The rows of a side without a match as records: under the key of pairs, with their columns, and nulls."""
-        joining = self.joining
-        table, name = (joining.left, joining.right)[side], joining.at.operator
-        mine, here = (LEFT, RIGHT)[side], {one.name for one in (*table.key, *table.value)}
-        fields = tuple(Field(one.name, one.dataType.json()) for one in joining.both().schema)
-        columns = []
-        for one in fields:
-            own = one.name.removeprefix(f"{mine}.") if one.name.startswith(f"{mine}.") else None
-            if own == "":
-                made = SparkExpression(F.lit(True), "true", frozenset(), harmless=True)
-            elif one.name == side_column((RIGHT, LEFT)[side], ""):
-                made = SparkExpression(F.lit(False), "false", frozenset(), harmless=True)
-            else:
-                made = same_column(side_column(LEFT, own)) if own in here else _null(one)
-            columns.append(Named(one.name, made))
-        rows = self._rows_of(
-            side, f"{name}/unmatched {('left', 'right')[side]}", fields, tuple(columns), exists=False
-        )
+        joining, fields = self.joining, self._matches.value
+        table, mine, other = ((joining.left, LEFT, RIGHT), (joining.right, RIGHT, LEFT))[side]
+        made = {
+            side_column(mine, ""): SparkExpression(F.lit(True), "true", frozenset(), harmless=True),
+            side_column(other, ""): SparkExpression(F.lit(False), "false", frozenset(), harmless=True),
+        }
+        made |= {
+            side_column(mine, one.name): same_column(side_column(LEFT, one.name))
+            for one in (*table.key, *table.value)
+        }
+        columns = tuple(Named(one.name, made.get(one.name) or _null(one)) for one in fields)
+        name = f"{joining.at.operator}/unmatched {('left', 'right')[side]}"
+        rows = self._rows_of(side, name, fields, columns, exists=False)
         width, stream = len(joining.left.key), self._stream(rows)
         parts = [same_column(one.name) for one in table.key]
         nulls = [_null(one) for one in (key[width:] if side == 0 else key[:width])]
@@ -252,16 +247,6 @@ class Matching:
         )
 
 
-def check_only(joining: Joining, given: Iterable[str], what: str) -> None:
-    """Refuse arguments that do not go with `what` of a join."""
-    if names := list(given):
-        raise joining.error(
-            ArgumentError,
-            f"{names[0]} cannot be used {what}.",
-            f"Omit {names[0]}.",
-        )
-
-
 def _swapped(joining: Joining) -> Joining:
     return Joining(joining.right, joining.left, joining.spark, joining.at)
 
@@ -273,7 +258,7 @@ def _condition(joining: Joining, where: Condition | None) -> SparkExpression | N
     check_function(where, "where", 2, hint=_WHERE, operator=joining.at.operator, where=joining.at.where)
     made = where(*joining.rows(Given(joining.spark)))
     column = F.expr(made) if isinstance(made, str) else checked_column(made)
-    (said,) = joining.carried(joining.both(), [column.alias("where")], _WHERE)
+    (said,) = joining.analysed(joining.both(), [column.alias("where")], _WHERE)
     check_condition(said, joining.at)
     return said.expression
 
@@ -284,7 +269,7 @@ def _key_order(values: Iterable[Analysed], joining: Joining) -> list[int] | None
     fold, key = folding(joining.spark), joining.right.key
     of = {fold(one.expression.text.strip("`")): (number, one) for number, one in enumerate(values)}
     found = [of.get(fold(one.name)) for one in key]
-    without_key = joining.spark.createDataFrame([], schema_of(joining.right.value))
+    without_key = empty(joining.spark, schema_of(joining.right.value))
     order = [
         one[0] for one in found if one is not None and not is_found(one[1].expression.column, without_key)
     ]

@@ -21,7 +21,8 @@ from tablestream.connectors.sink import Sink
 from tablestream.errors import ArgumentError, MixedPlanError, TablestreamError
 from tablestream.handles.grouping import Grouping
 from tablestream.handles.other_names import OtherNames
-from tablestream.handles.values import carried, check_names, checked_value, empty, taken_apart
+from tablestream.handles.values import analysed_columns, check_names, checked_value, empty, taken_apart
+from tablestream.pictures.html import relation_html
 from tablestream.planner.physical_plan import Output, PlanOptions
 from tablestream.spark.analysis import Analysed, check_condition, folding
 from tablestream.spark.columns import SparkExpression, quoted, schema_of, spark_type
@@ -56,8 +57,6 @@ class Relation(OtherNames):
 
     def _repr_html_(self) -> str:
         """What notebooks show: the columns, the key and the plan."""
-        from tablestream.pictures.html import relation_html
-
         try:
             plan = diagram_of([Output(self._node)], PlanOptions()).svg
         except TablestreamError as refused:  # some tables are built only with an option of the plan
@@ -227,7 +226,7 @@ class Relation(OtherNames):
         self, columns: Sequence[Column | Plain], where: str, operator: str | None = None
     ) -> list[Analysed]:
         """Let Spark analyse columns over a row."""
-        return carried(self._empty_rows, columns, Place(operator or self.name, where))
+        return analysed_columns(self._empty_rows, columns, Place(operator or self.name, where))
 
     def _condition(self, given: ColumnLike, name: str, where: str) -> SparkExpression:
         """A condition over a row; `name` appears in errors."""

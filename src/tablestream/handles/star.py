@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from tablestream.arguments.place import Place
 from tablestream.errors import ArgumentError
 from tablestream.handles.joining import Joining, On, SelectFunction, Suffixes
-from tablestream.spark.columns import SparkExpression, quoted
-from tablestream.spark.row import plain
+from tablestream.handles.unions import same_column
 from tablestream.topology.clauses import Written, clause_now, made_for
 from tablestream.topology.graph import shown_name
 from tablestream.topology.nodes import (
@@ -165,7 +164,8 @@ def _looked_up(
         value=(*inner, *right.value),
         parent=right,
         columns=tuple(
-            Named(shown.name, _same(one)) for shown, one in zip((*inner, *right.value), fields, strict=True)
+            Named(shown.name, same_column(one.name))
+            for shown, one in zip((*inner, *right.value), fields, strict=True)
         ),
     )
     return ForeignKeyJoin(
@@ -178,15 +178,8 @@ def _looked_up(
         how="left",
         select=(),
         delete_when=None,
-        on=tuple(_same(one) for one in pointers),
+        on=tuple(same_column(one.name) for one in pointers),
         foreign=foreign,
         copied=copied,
         right_only=True,
-    )
-
-
-def _same(one: Field) -> SparkExpression:
-    """A column as it is."""
-    return SparkExpression(
-        plain(one.name) or quoted(one.name), one.name, frozenset({one.name}), harmless=True
     )

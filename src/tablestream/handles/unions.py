@@ -12,6 +12,7 @@ from tablestream.connectors import sink
 from tablestream.connectors.json_text import json_sql
 from tablestream.errors import ColumnCollisionError
 from tablestream.spark.columns import SparkExpression, normalised, quoted, spark_type
+from tablestream.spark.row import plain
 from tablestream.topology.graph import history_of
 from tablestream.topology.measures import Measure
 from tablestream.topology.nodes import Aggregate, Expression, Field, Fields, Named, Node, Select
@@ -99,4 +100,4 @@ def counted_rows(name: str, where: str, rows: Node, key: Fields, on: Sequence[Ex
 
 def same_column(name: str) -> SparkExpression:
     """A column as it is."""
-    return SparkExpression(quoted(name), name, frozenset({name}), harmless=True)
+    return SparkExpression(plain(name) or quoted(name), name, frozenset({name}), harmless=True)

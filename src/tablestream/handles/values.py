@@ -29,7 +29,9 @@ def _empty(spark: SparkSession, schema: str) -> DataFrame:
     return spark.createDataFrame([], T.StructType.fromJson(json.loads(schema)))
 
 
-def carried(frame: DataFrame, columns: Sequence[Column | Plain], at: Place, hint: str = "") -> list[Analysed]:
+def analysed_columns(
+    frame: DataFrame, columns: Sequence[Column | Plain], at: Place, hint: str = ""
+) -> list[Analysed]:
     """Let Spark analyse columns, and refuse unsupported types."""
     seen = analysed(frame, columns, at=at, hint=hint)
     for one in seen:

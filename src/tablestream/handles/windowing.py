@@ -16,7 +16,7 @@ from tablestream.errors import ArgumentError, UnsupportedTypeError
 from tablestream.functions import AggregateFunction, WindowFunction
 from tablestream.handles.first_rows import FirstRows
 from tablestream.handles.grouping import Made, has_order
-from tablestream.handles.values import carried, check_names
+from tablestream.handles.values import analysed_columns, check_names
 from tablestream.spark.analysis import Analysed
 from tablestream.spark.columns import quoted
 from tablestream.spark.given_columns import ColumnLike, as_column
@@ -49,7 +49,7 @@ class Windowed(FirstRows[Made]):
         functions = {name: _function(name, one, at) for name, one in columns.items()}
         if not functions:
             raise at.error(ArgumentError, "over() has nothing to compute.", _HINT)
-        own = carried(self._rows, [quoted(one.name) for one in self._node.value], at)
+        own = analysed_columns(self._rows, [quoted(one.name) for one in self._node.value], at)
         order = [] if order_by is None else self._order(order_by, descending, at)
         distances = _distances(between, frame, order[-1][0].type if order else None, at)
         inputs = [*own, *(one for one, _ in order)]
@@ -65,7 +65,7 @@ class Windowed(FirstRows[Made]):
             places, of = list[int | None](), list[Analysed]()
             for given in (one.column, one.default):
                 if given is not None:
-                    of += carried(self._rows, [as_column(given, self._rows.columns).alias(name)], at)
+                    of += analysed_columns(self._rows, [as_column(given, self._rows.columns).alias(name)], at)
                     inputs.append(of[-1])
                 places.append(None if given is None else len(inputs) - 1)
             _check(one, of, at)
@@ -171,8 +171,8 @@ def _result(function: str, of: Sequence[Analysed]) -> T.DataType:
     if function == "count":
         return T.LongType()
     if function in {"sum", "avg"} and isinstance(kind, T.DecimalType):
-        more = 4 if function == "avg" else 0
-        return T.DecimalType(min(kind.precision + (more or 10), 38), min(kind.scale + more, 38))
+        digits, decimals = (10, 0) if function == "sum" else (4, 4)
+        return T.DecimalType(min(kind.precision + digits, 38), min(kind.scale + decimals, 38))
     if function == "sum" and isinstance(kind, T.IntegralType):
         return T.LongType()
     if function in {"sum", "avg", "percent_rank", "cume_dist"} or kind is None:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from tablestream.base.extras import install_hint
 from tablestream.errors import ArgumentError
-from tablestream.metrics.query_metrics import OperatorMetrics, QueryMetrics
+from tablestream.metrics.query_metrics import ADDED, OperatorMetrics, QueryMetrics
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
@@ -70,8 +70,7 @@ class OpenTelemetryExporter:
         self._records = meter.create_counter(f"{name}.records")
         self._changes = meter.create_counter(f"{name}.changes")
         self._dropped = meter.create_counter(f"{name}.dropped")
-        counted = ("rows_in", "rows_out", "cache_hits", "fetches", "merges")
-        self._counters = {one: meter.create_counter(f"{name}.operator.{one}") for one in counted}
+        self._counters = {one: meter.create_counter(f"{name}.operator.{one}") for one in ADDED}
         self._state_rows = meter.create_gauge(f"{name}.state.rows")
         self._state_bytes = meter.create_gauge(f"{name}.state.size", unit="By")
 

@@ -25,6 +25,8 @@ from tablestream.runtime.measures import (
 )
 
 _CHANGES = "changes"
+#: What of `OperatorMetrics` is added up over micro-batches: all but the size of the state.
+ADDED = ("rows_in", "rows_out", "cache_hits", "fetches", "merges")
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tablestream.errors import ArgumentError
-from tablestream.metrics.query_metrics import OperatorMetrics, QueryMetrics
-
-#: What is added up over micro-batches; the size of the state is that after the last one.
-_ADDED = ("rows_in", "rows_out", "cache_hits", "fetches", "merges")
+from tablestream.metrics.query_metrics import ADDED, OperatorMetrics, QueryMetrics
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ def _checked(metrics: Any) -> list[QueryMetrics]:
 
 
 def _added(before: OperatorMetrics, now: OperatorMetrics) -> OperatorMetrics:
-    sums = {name: getattr(before, name) + getattr(now, name) for name in _ADDED}
+    sums = {name: getattr(before, name) + getattr(now, name) for name in ADDED}
     return replace(now, **sums)
 
 

@@ -68,7 +68,7 @@ class Rect:
 
 
 @dataclass(frozen=True)
-class Text:
+class PlacedText:
     """A line of text: its left end, and the middle of its height.
 
     `role`: what it tells in a box. None: a title. `of_input`: whether it says what arrives at an input.
@@ -87,7 +87,7 @@ class PlacedBox:
 
     box: Box
     rect: Rect
-    texts: tuple[Text, ...]
+    texts: tuple[PlacedText, ...]
     entries: tuple[float, ...]
 
 
@@ -105,7 +105,7 @@ class Layout:
 
     width: float
     height: float
-    texts: tuple[Text, ...]
+    texts: tuple[PlacedText, ...]
     lanes: tuple[Rect, ...]
     boxes: Mapping[str, PlacedBox]
     routes: tuple[Route, ...]
@@ -152,23 +152,23 @@ class _Placing:
         """Break a caption at the width of the picture."""
         return _broken(text, int((self._width - 2 * _MARGIN) / text_width("x")))
 
-    def _written_captions(self) -> Iterator[Text]:
+    def _written_captions(self) -> Iterator[PlacedText]:
         for at, text in enumerate(self._captions):
-            yield Text(_MARGIN, _MARGIN + _LINE * (at + 0.5), text)
+            yield PlacedText(_MARGIN, _MARGIN + _LINE * (at + 0.5), text)
 
-    def _headers(self) -> Iterator[Text]:
+    def _headers(self) -> Iterator[PlacedText]:
         """The titles of the lanes, and the names of the shuffles between them."""
         y = self._top - _HEADER / 2
         for lane, column in zip(self._picture.lanes, self._columns, strict=True):
-            yield Text(column.x + _LANE_PAD, y, lane.title)
+            yield PlacedText(column.x + _LANE_PAD, y, lane.title)
             if lane.shuffle:
-                yield Text(column.x - _GAP_PAD - text_width(lane.shuffle), y, lane.shuffle, Role.DETAIL)
+                yield PlacedText(column.x - _GAP_PAD - text_width(lane.shuffle), y, lane.shuffle, Role.DETAIL)
 
     def _placed(self, name: str) -> PlacedBox:
         box, column = self._picture.boxes[name], self._columns[self._stacks.lane_of[name]]
         x, y = column.x + _LANE_PAD, self._top + self._stacks.y_of(name)
         texts = tuple(
-            Text(x + text.x, y + _PAD + _LINE * (at + 0.5), text.text, text.role, text.of_input)
+            PlacedText(x + text.x, y + _PAD + _LINE * (at + 0.5), text.text, text.role, text.of_input)
             for at, text in enumerate(self._texts[name])
         )
         # The first line of each input, or the title if there is no input.
@@ -186,14 +186,14 @@ class _Placing:
         return Route(arrow, tuple(points))
 
 
-def _texts(box: Box) -> list[Text]:
+def _texts(box: Box) -> list[PlacedText]:
     """The lines of a box, from its left side and without heights. Those that are too long are broken."""
-    parts = [Text(_PAD, 0, part) for part in _broken(box.title)]
+    parts = [PlacedText(_PAD, 0, part) for part in _broken(box.title)]
     for one in box.inputs:
         first, *further = _broken(one)
-        parts.append(Text(_PAD, 0, f"▸ {first}", of_input=True))
-        parts += [Text(_PAD, 0, f"  {part}", of_input=True) for part in further]
-    return parts + [Text(_PAD, 0, part, line.role) for line in box.lines for part in _broken(line.text)]
+        parts.append(PlacedText(_PAD, 0, f"▸ {first}", of_input=True))
+        parts += [PlacedText(_PAD, 0, f"  {part}", of_input=True) for part in further]
+    return parts + [PlacedText(_PAD, 0, part, line.role) for line in box.lines for part in _broken(line.text)]
 
 
 def _broken(text: str, longest: int = _LONGEST) -> list[str]:

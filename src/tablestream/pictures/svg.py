@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from html import escape
 from itertools import pairwise
 
-from tablestream.pictures.layout import FONT_PX, Layout, PlacedBox, Rect, Route, Text, layout_of
+from tablestream.pictures.layout import FONT_PX, Layout, PlacedBox, PlacedText, Rect, Route, layout_of
 from tablestream.pictures.picture import ARROWS, BOXES, DROPPED, EDGE, LANE, LINES, PAGE, TEXT, Kind, Picture
 
 _FONT = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, 'Liberation Mono', monospace"
@@ -54,7 +54,7 @@ def _rect(rect: Rect, fill: str, stroke: str, round_px: int) -> str:
     return f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="{round_px}" fill="{fill}" stroke="{stroke}"/>'
 
 
-def _text(text: Text) -> str:
+def _text(text: PlacedText) -> str:
     """A text; what has no role is a title, unless it belongs to an input."""
     weight = ' font-weight="bold"' if text.role is None and not text.of_input else ""
     ink = TEXT if text.role is None else LINES[text.role]

@@ -100,11 +100,13 @@ def timeline(
     try:
         from tablestream.pictures.plot import plotted
     except ImportError as missing:
-        raise _refused(
-            "A timeline needs Matplotlib, which is not installed.", install_hint("plot")
+        raise ArgumentError(
+            "A timeline needs Matplotlib, which is not installed.", hint=install_hint("plot")
         ) from missing
     if type(last) is not int or last < 1:
-        raise _refused(f"last={last!r} is no number of changes.", "Give a whole number of at least 1.")
+        raise ArgumentError(
+            f"last={last!r} is no number of changes.", hint="Give a whole number of at least 1."
+        )
     known = moments(_changes_of(changes, key, value), last)
     name = ", ".join(f"{column} = {one}" for column, one in key.items())
     return Timeline(plotted(name, known, last))
@@ -113,25 +115,29 @@ def timeline(
 def _changes_of(changes: Any, key: Any, value: str | Sequence[str] | None) -> list[Change]:
     """The changes of a key, in the order of their emission."""
     if not isinstance(key, Mapping) or not key:
-        raise _refused(f"key={key!r} is no key.", 'Give a value for each key column, as in key={"id": 7}.')
+        raise ArgumentError(
+            f"key={key!r} is no key.", hint='Give a value for each key column, as in key={"id": 7}.'
+        )
     shown = [value] if isinstance(value, str) else value
     columns = _columns_of(changes)
     missing = [name for name in (*CHANGE_COLUMNS, *key, *(shown or ())) if name not in columns]
     if missing:
-        raise _refused(
+        raise ArgumentError(
             f"The changes have no column {', '.join(missing)}; they have {', '.join(columns)}.",
-            "Give the changes as a sink keeps them, such as tablestream.to_files.",
+            hint="Give the changes as a sink keeps them, such as tablestream.to_files.",
         )
     if shown is None:
         own = {*CHANGE_COLUMNS, *key, LATEST, _MICRO_BATCH}
         shown = [name for name in columns if name not in own]
     rows = [row for row in _rows_of(changes, key) if row[CHANGE_TYPE] != _PREIMAGE]
     if not rows:
-        raise _refused(f"There is no change of the key {dict(key)}.", "Compare its values and their types.")
+        raise ArgumentError(
+            f"There is no change of the key {dict(key)}.", hint="Compare its values and their types."
+        )
     if any(isinstance(row[TIMESTAMP], str) for row in rows):
-        raise _refused(
+        raise ArgumentError(
             f"The column {TIMESTAMP} has texts.",
-            "Read the log with its types: spark.read.schema(...).json(...), or cast the column to timestamp.",
+            hint="Read the log with its types: spark.read.schema(...).json(...), or cast the column to timestamp.",
         )
     rows.sort(key=lambda row: sortable(row[ORDER]))
     return [_change(row, before, shown) for row, before in zip(rows, [None, *rows], strict=False)]
@@ -139,9 +145,9 @@ def _changes_of(changes: Any, key: Any, value: str | Sequence[str] | None) -> li
 
 def _columns_of(changes: Any) -> list[str]:
     if getattr(changes, "isStreaming", False):
-        raise _refused(
+        raise ArgumentError(
             "A streaming DataFrame has no rows yet.",
-            "Let a query write the changes to a sink, and read that: spark.read.parquet(...).",
+            hint="Let a query write the changes to a sink, and read that: spark.read.parquet(...).",
         )
     if isinstance(changes, Sequence) and all(hasattr(row, "asDict") for row in changes):
         return list(changes[0].asDict()) if changes else list(CHANGE_COLUMNS)
@@ -149,9 +155,9 @@ def _columns_of(changes: Any) -> list[str]:
         return list(changes.column_names)
     if hasattr(changes, "columns"):
         return list(changes.columns)
-    raise _refused(
+    raise ArgumentError(
         f"A {type(changes).__name__} has no changes.",
-        "Give a DataFrame of Spark, pandas or Polars, an Arrow table, or collected rows.",
+        hint="Give a DataFrame of Spark, pandas or Polars, an Arrow table, or collected rows.",
     )
 
 
@@ -187,7 +193,3 @@ def _texts(row: Mapping[str, Any], names: Sequence[str]) -> str:
 
 def _text(value: Any) -> str:
     return "NULL" if value is None else str(value)
-
-
-def _refused(reason: str, hint: str) -> ArgumentError:
-    return ArgumentError(reason, hint=hint)

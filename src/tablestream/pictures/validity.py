@@ -61,17 +61,19 @@ def moments(changes: Sequence[Change], last: int | None = None) -> list[Moment]:
     >>> [span.value for span in last.spans], last.is_correction
     (['a', 'b', 'c'], True)
     """
+    if not changes:
+        return []
     times: list[datetime] = []
     values: list[str | None] = []
     found = []
     first_shown = 0 if last is None else max(0, len(changes) - last)
-    since = min((change.time for change in changes[first_shown:]), default=None)
+    since = min(change.time for change in changes[first_shown:])
     for number, change in enumerate(changes):
         is_correction = bool(times) and change.time <= times[-1]
         at = bisect_left(times, change.time)
         until = len(times) if change.is_latest is None else bisect_right(times, change.time)
         times[at:until], values[at:until] = [change.time], [change.value]
-        first = 0 if last is None or since is None else max(0, bisect_left(times, since) - 1)
+        first = max(0, bisect_left(times, since) - 1)
         spans = _spans(times[first:], values[first:]) if number >= first_shown else ()
         found.append(Moment(change, spans, at - first, is_correction))
     return found

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from tablestream.connectors.sink import LATEST, TIMESTAMP
 from tablestream.errors import ArgumentError
 from tablestream.spark.row_frames import frame_of_table
 from tablestream.testing.notation import Cells, cell, shown
@@ -21,7 +22,7 @@ _WIDTH = 80
 _SAME, _EXPECTED, _ACTUAL = "  ", "- ", "+ "
 _MARK, _CUT = "^", "…"
 #: Columns that a tuple may leave out.
-_OPTIONAL = ("_timestamp", "_is_latest")
+_OPTIONAL = (TIMESTAMP, LATEST)
 _LEAST = 6
 
 

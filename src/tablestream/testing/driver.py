@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,9 +16,10 @@ from tablestream.arguments.words import checked_length
 from tablestream.base.calling import user_line
 from tablestream.base.data_text import data_left_out
 from tablestream.connectors.memory.sink import sortable, to_memory
-from tablestream.connectors.sink import ORDER
+from tablestream.connectors.sink import CHANGE_TYPE, LATEST, ORDER
 from tablestream.errors import ArgumentError, MixedPlanError, StateError
 from tablestream.handles.relation import Rejected
+from tablestream.metrics.query_metrics import parted
 from tablestream.planner.catalogue import decode
 from tablestream.planner.physical_plan import Ending, Output
 from tablestream.runtime.drops import DropReport, Notice, OnDrop
@@ -43,7 +45,6 @@ from tablestream.testing.values import GivenRows
 Given = Table | Stream | Rejected | OutputRequest
 """What a driver runs: a table, a stream, its rejected records, or what `to` returns."""
 _GONE = ("delete", "update_preimage")
-_LATEST, _KIND = "_is_latest", "_change_type"
 
 
 class Driver:
@@ -140,7 +141,7 @@ class Driver:
         }
         self._results = [Results(ending) for ending in self._plan.endings]
         self._state, self._cache = State(), MemoryCache()
-        self._micro_batch, self._counts = 0, dict[str, int]()
+        self._micro_batch, self._counts = 0, Counter[str]()
         self._now_us = 0 if now is None else checked_time(self._spark, now, "now")
 
     def __repr__(self) -> str:
@@ -235,14 +236,13 @@ class Driver:
             one for one in self._results if one.schema is None or one.ending.port.number in exchange.ports
         ]
         frame = outputs_frame(builder, built, [one.ending for one in added])
-        changes = [split(frame, one.ending) for one in added]
-        rows = [
-            Rows.of(one)
-            if result.ending.port.number in exchange.ports
-            else Rows.none(self._spark, one.schema)
-            for result, one in zip(added, changes, strict=True)
-        ]
-        self._keep({result.ending.port.number: one for result, one in zip(added, rows, strict=True)})
+        found = dict[int, Rows]()
+        for result in added:
+            number, changes = result.ending.port.number, split(frame, result.ending)
+            is_there = number in exchange.ports
+            found[number] = Rows.of(changes) if is_there else Rows.none(self._spark, changes.schema)
+        for result in self._results:
+            result.add(found.get(result.ending.port.number))
         self._state, self._micro_batch = exchange.state, self._micro_batch + 1
         for one in piped.values():
             one.waiting.clear()
@@ -250,17 +250,12 @@ class Driver:
         warn_of_drops(self._report, self._micro_batch - 1, [Notice.of(one) for one in exchange.notices])
         return self._results[0].last
 
-    def _keep(self, found: Mapping[int, Rows]) -> None:
-        """Add the rows of a micro-batch, by port; outputs without rows have none."""
-        for result in self._results:
-            result.add(found.get(result.ending.port.number))
-
     def _count(self, counts: Mapping[str, int]) -> None:
         """Add up what was dropped, without the operators' measures."""
         copies = {copied_name(placed.name) for work in self._plan.rounds for placed in work.operators}
         for name, count in counts.items():
-            if name.rpartition(": ")[2] not in MEASURES and name not in copies:
-                self._counts[name] = self._counts.get(name, 0) + count
+            if parted(name)[1] not in MEASURES and name not in copies:
+                self._counts[name] += count
 
     # Output
 
@@ -323,8 +318,11 @@ class Driver:
                 where=user_line(),
             )
         found = chosen(decode(unseal(texts[0], "tables")), table)
-        stores = [store for (number, _), store in self._state.stores.items() if number == found.round]
-        stores = [store.copy() for store in stores if store.manifest is not None]
+        stores = [
+            store.copy()
+            for (number, _), store in self._state.stores.items()
+            if number == found.round and store.manifest is not None
+        ]
         moment_us = None if as_of is None else moment_of(self._spark, found, as_of)
         if moment_us is not None:
             check_history(self._spark, found, moment_us, [one.manifest for one in stores if one.manifest])
@@ -352,7 +350,7 @@ class Driver:
         """
         twin = Driver(*(outputs or self._outputs), **(self._options | options))
         twin._state, twin._now_us = self._state.copy(), self._now_us
-        twin._micro_batch, twin._counts = self._micro_batch, dict(self._counts)
+        twin._micro_batch, twin._counts = self._micro_batch, self._counts.copy()
         twin._sources |= {
             name: mine.moved(twin._sources[name])
             for name, mine in self._sources.items()
@@ -459,19 +457,19 @@ class Results:
         keys = len(self.ending.node.key)
         latest: dict[object, int] = {}
         for at, (row, cells) in enumerate(zip(self._some, self._some.cells, strict=True)):
-            if _LATEST in row and not row[_LATEST]:
+            if LATEST in row and not row[LATEST]:
                 continue
             # An hour that clocks show twice has the same text twice.
             place = cells[:keys], *((one, one.fold) for one in row[:keys] if isinstance(one, datetime))
             latest.pop(place, None)
-            if row[_KIND] not in _GONE:
+            if row[CHANGE_TYPE] not in _GONE:
                 latest[place] = at
 
         def key(row: Row) -> object:
             return sortable(tuple(row[:keys]))
 
         rows = self._some.taken(list(latest.values())).ordered(key)
-        return rows.without(ORDER, _KIND, _LATEST)
+        return rows.without(ORDER, CHANGE_TYPE, LATEST)
 
     @property
     def _some(self) -> Rows:

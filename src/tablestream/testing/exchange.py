@@ -28,8 +28,8 @@ from tablestream.spark.unpacking import OutputUnpacker
 from tablestream.state.cache import ChunkCache, MemoryCache
 from tablestream.state.store import MemoryStore
 
-Place = tuple[int, int]
-"""A round, and a shard in it."""
+StoreId = tuple[int, int]
+"""Names a state store, as Spark's operator and partition do: a round, and a shard in it."""
 _MILLISECOND_US = 1000
 _BLOBS = arrow_schema(blobs.FIELDS)
 
@@ -42,7 +42,7 @@ def _with_nulls(frame: DataFrame) -> DataFrame:
 
 
 @dataclass
-class Timers:
+class MemoryTimers:
     """The timers of a shard, as Spark's handle has them."""
 
     due_ms: set[int] = field(default_factory=set)
@@ -64,14 +64,14 @@ class Timers:
 class State:
     """What a checkpoint would have: the state and the timers of every shard."""
 
-    stores: defaultdict[Place, MemoryStore] = field(default_factory=lambda: defaultdict(MemoryStore))
-    timers: defaultdict[Place, Timers] = field(default_factory=lambda: defaultdict(Timers))
+    stores: defaultdict[StoreId, MemoryStore] = field(default_factory=lambda: defaultdict(MemoryStore))
+    timers: defaultdict[StoreId, MemoryTimers] = field(default_factory=lambda: defaultdict(MemoryTimers))
 
     def copy(self) -> State:
         """Return a twin, which changes on its own."""
         twin = State()
         twin.stores.update({place: store.copy() for place, store in self.stores.items()})
-        twin.timers.update({place: Timers(set(timers.due_ms)) for place, timers in self.timers.items()})
+        twin.timers.update({place: MemoryTimers(set(timers.due_ms)) for place, timers in self.timers.items()})
         return twin
 
 
@@ -145,7 +145,7 @@ class InProcess:
             timers.deleteTimer(due_ms)
         return [pa.RecordBatch.from_pandas(frame, _BLOBS, preserve_index=False) for frame in emitted]
 
-    def _due(self, number: int, now_ms: int) -> list[tuple[Place, int]]:
+    def _due(self, number: int, now_ms: int) -> list[tuple[StoreId, int]]:
         """The shards of a round whose timer is due."""
         return [
             (place, due_ms)

@@ -36,7 +36,7 @@ class Piped:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be piped."""
-        if "__capture" in self._frame.frame.columns:
+        if self._frame.is_captured:
             raise ArgumentError(
                 f"'{self.name}' is captured from a database, and a Driver has no records of its connector.",
                 hint="Test what comes after it: give the topology a table of testing.frame(...) in its place.",
@@ -50,11 +50,7 @@ class Piped:
 
     def add(self, rows: GivenRows) -> None:
         """Let rows wait for the next micro-batch."""
-        own = (
-            self._given.names
-            if self._known is None
-            else [one for one in self._given.names if one != self._known]
-        )
+        own = [one for one in self._given.names if one != self._known]
         names, given = named(rows, own)
         table = typed(self.spark, self._schema, names, given)
         places = pa.array(range(self.arrived, self.arrived + len(given)), pa.int64())

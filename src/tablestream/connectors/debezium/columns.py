@@ -126,7 +126,7 @@ def is_missing(column: T.StructField) -> str:
 
 
 @dataclass
-class Part:
+class FilledColumns:
     """What `Filling.fill` returns: for each row its columns, and what else was found."""
 
     columns: list[pa.Array]
@@ -150,10 +150,10 @@ class Filling:
     """The columns whose null means "as before"."""
     _chosen: dict[int, tuple[Wire | None, list[Filler]]] = field(default_factory=dict, init=False)
 
-    def fill(self, rows: Sequence[Row | None], wires: Sequence[Wire | None]) -> Part:
+    def fill(self, rows: Sequence[Row | None], wires: Sequence[Wire | None]) -> FilledColumns:
         """Convert rows, some of which may be None, with the schema of each row's record, if it has one."""
         groups = _grouped(rows, wires)
-        part = Part([])
+        part = FilledColumns([])
         pieces: list[list[pa.Array]] = []
         for wire, where in groups:
             pieces.append(self._piece(part, [rows[i] for i in where], wire, where))  # type: ignore[misc]  # no None
@@ -163,7 +163,9 @@ class Filling:
             part.columns = self._scattered(pieces, [where for _, where in groups], len(rows))
         return part
 
-    def _piece(self, part: Part, rows: list[Row], wire: Wire | None, where: list[int]) -> list[pa.Array]:
+    def _piece(
+        self, part: FilledColumns, rows: list[Row], wire: Wire | None, where: list[int]
+    ) -> list[pa.Array]:
         columns = []
         for number, filler in enumerate(self._fillers(wire)):
             name = filler.column.name

@@ -43,7 +43,7 @@ from tablestream.connectors.debezium import source as sources
 from tablestream.connectors.debezium.added import Fields, LeftOut
 from tablestream.connectors.debezium.avro import AvroReader
 from tablestream.connectors.debezium.batch import META_TYPES, RecordReader, Records
-from tablestream.connectors.debezium.columns import Columns, Errors, Filling, Part, Row, is_missing
+from tablestream.connectors.debezium.columns import Columns, Errors, FilledColumns, Filling, Row, is_missing
 from tablestream.connectors.debezium.converters import arrow_type
 from tablestream.connectors.debezium.foreign import NOT_OF_A_RECORD
 from tablestream.connectors.debezium.placeholder import DEFAULT, Placeholder
@@ -239,7 +239,7 @@ class DebeziumDecoder:
 
     def _moved(
         self, moved: Mapping[int, tuple[Row, Wire | None]], size: int
-    ) -> tuple[list[Row | None], Part]:
+    ) -> tuple[list[Row | None], FilledColumns]:
         """Convert the keys before or after a change of the key."""
         rows: list[Row | None] = [None] * size
         wires: list[Wire | None] = [None] * size
@@ -295,7 +295,9 @@ def _lists(found: Mapping[int, list[Any]], gone: list[bool], kind: pa.DataType) 
     return pa.array([None if out else found.get(i) for i, out in enumerate(gone)], kind)
 
 
-def _settle(part: Part, events: Sequence[Event], columns: T.StructType, *, headers_known: bool) -> None:
+def _settle(
+    part: FilledColumns, events: Sequence[Event], columns: T.StructType, *, headers_known: bool
+) -> None:
     """Make null what inserts and rows of snapshots leave out, if there is no row before them: it is not as before.
 
     ================================================  =====================================================

@@ -55,7 +55,7 @@ def new_app_id(query_id: str) -> str:
     return f"{usual_app_id(query_id)}/{uuid.uuid4().hex[:16]}"
 
 
-class History(Protocol):
+class CommitHistory(Protocol):
     """What a table says of its commits."""
 
     def commits(self, limit: int | None = None) -> list[Commit]:
@@ -80,7 +80,7 @@ class Commit:
     """Where ``RESTORE`` brought the table."""
 
 
-def last_mark(history: History, query_id: str) -> DeltaMark | None:
+def last_mark(history: CommitHistory, query_id: str) -> DeltaMark | None:
     """Find the last mark of a query in a table that exists."""
     for limit in (_LAST_COMMITS, None):
         commits = history.commits(limit)
@@ -98,7 +98,7 @@ def last_mark(history: History, query_id: str) -> DeltaMark | None:
     return None if version is None else DeltaMark(query_id, version, "", usual_app_id(query_id))
 
 
-def has_mark(history: History, moment: Moment) -> bool:
+def has_mark(history: CommitHistory, moment: Moment) -> bool:
     """Whether a table was ever at a micro-batch, as far as its history tells."""
     wanted = (moment.query_id, moment.number, moment.proof)
     return any((one.query, one.micro_batch, one.proof) == wanted for one in _marks(history.commits()))

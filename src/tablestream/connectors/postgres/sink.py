@@ -51,7 +51,7 @@ from tablestream.connectors.postgres.sql import (
     copy_into,
     quoted,
 )
-from tablestream.connectors.postgres.staging import Part, PostgresStage, Task, parts_of, staged
+from tablestream.connectors.postgres.staging import PostgresStage, StagedPart, Task, parts_of, staged
 from tablestream.connectors.postgres.table import (
     check_rights,
     described,
@@ -175,7 +175,7 @@ class PostgresSink(MarkingSink):
         """Merge what the workers staged in one transaction, which also writes the mark."""
         self._commit(self._task(query_id), parts_of(written), micro_batch_id, query_id)
 
-    def _commit(self, task: Task, parts: Sequence[Part], micro_batch_id: int, query_id: str) -> None:
+    def _commit(self, task: Task, parts: Sequence[StagedPart], micro_batch_id: int, query_id: str) -> None:
         with self.server.transaction(f"write micro-batch {micro_batch_id}") as connection:
             marks = Marks(connection, task.statements, query_id)
             self._prepare(connection, marks)
@@ -241,7 +241,7 @@ class PostgresSink(MarkingSink):
             connection.execute(statement)
 
 
-def _stage(changes: DataFrame, task: Task) -> list[Part]:
+def _stage(changes: DataFrame, task: Task) -> list[StagedPart]:
     """Run the tasks, always over all changes, and return what they report."""
     if LATEST in changes.columns:
         changes = changes.filter(LATEST)
@@ -255,7 +255,7 @@ def _stage(changes: DataFrame, task: Task) -> list[Part]:
     return parts_of(row[0] for row in rows.mapInArrow(partial(staged, task=task), "said string").collect())
 
 
-def _merge(connection: psycopg.Connection, task: Task, parts: Sequence[Part], *, whole: bool) -> None:
+def _merge(connection: psycopg.Connection, task: Task, parts: Sequence[StagedPart], *, whole: bool) -> None:
     """Merge the parts of a micro-batch; they are all rows if it is `whole`."""
     statements = task.statements
     staged_parts = _staged_parts(connection, statements, parts)
@@ -271,8 +271,8 @@ def _merge(connection: psycopg.Connection, task: Task, parts: Sequence[Part], *,
 
 
 def _staged_parts(
-    connection: psycopg.Connection, statements: Statements, parts: Sequence[Part]
-) -> dict[str, list[Part]]:
+    connection: psycopg.Connection, statements: Statements, parts: Sequence[StagedPart]
+) -> dict[str, list[StagedPart]]:
     """The parts by their staging tables; those that came by the driver are copied into one."""
     names = [part.stage for part in parts if part.stage]
     for name in names:
@@ -289,7 +289,7 @@ def _staged_parts(
 
 
 def _delete_part(
-    connection: psycopg.Connection, statements: Statements, stage: str, parts: Sequence[Part]
+    connection: psycopg.Connection, statements: Statements, stage: str, parts: Sequence[StagedPart]
 ) -> None:
     """Apply the deletes of one staging table, when it has all rows."""
     found = connection.execute(f"SELECT count(*) FROM {stage}").fetchone()
@@ -304,7 +304,7 @@ def _delete_part(
 
 
 def _upsert_part(
-    connection: psycopg.Connection, statements: Statements, stage: str, parts: Sequence[Part]
+    connection: psycopg.Connection, statements: Statements, stage: str, parts: Sequence[StagedPart]
 ) -> None:
     connection.execute(statements.upsert(stage, repeated=any(part.repeated for part in parts)))
 

@@ -83,7 +83,7 @@ def quoted(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Column:
+class TargetColumn:
     """A column of the target."""
 
     name: str
@@ -119,13 +119,13 @@ class Statements:
     target: TableName
     marks_schema: str
     """The schema of the marks and of staging tables."""
-    columns: tuple[Column, ...]
+    columns: tuple[TargetColumn, ...]
     """The columns of the output, the key first."""
     soft_delete: SoftDelete | None = None
     """What a delete sets; None if it removes the row."""
 
     @property
-    def _keys(self) -> list[tuple[int, Column]]:
+    def _keys(self) -> list[tuple[int, TargetColumn]]:
         """The columns of the key, with their numbers."""
         return [(number, one) for number, one in enumerate(self.columns) if one.is_key]
 
@@ -260,7 +260,7 @@ class Statements:
         )
 
 
-def _same(number: int, key: Column) -> str:
+def _same(number: int, key: TargetColumn) -> str:
     """A key column of the target ``t`` is that of the change ``c``; an index serves both forms."""
     name = f"t.{quoted(key.name)}"
     equal = f"{name} OPERATOR(pg_catalog.=) c.c{number}"

@@ -45,7 +45,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Part:
+class StagedPart:
     """The staged changes of one task."""
 
     rows: int
@@ -118,9 +118,9 @@ class StagedChanges:
             self._around.__exit__(_TaskFailed, _TaskFailed(), None)
 
 
-def parts_of(written: Iterable[str]) -> list[Part]:
+def parts_of(written: Iterable[str]) -> list[StagedPart]:
     """Read what tasks returned."""
-    return [Part(**said) for said in map(json.loads, written) if said is not None]
+    return [StagedPart(**said) for said in map(json.loads, written) if said is not None]
 
 
 def staged(batches: Iterable[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
@@ -165,7 +165,7 @@ class _Staging:
     def said(self) -> str:
         """What the driver needs to know, as JSON; ``null`` if there are no changes."""
         text = None if self.stage else base64.b64encode(self.waiting).decode()
-        part = Part(self.rows, self.deletes, self.repeated, self.stage, text)
+        part = StagedPart(self.rows, self.deletes, self.repeated, self.stage, text)
         return json.dumps(asdict(part) if self.rows else None)
 
     def _flush(self, around: ExitStack) -> None:

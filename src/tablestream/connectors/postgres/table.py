@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
-from tablestream.connectors.postgres.sql import Column, SoftDelete, Statements, TableName, quoted
+from tablestream.connectors.postgres.sql import SoftDelete, Statements, TableName, TargetColumn, quoted
 from tablestream.connectors.postgres.types import created_as, fits
 from tablestream.errors import DatabaseError, PlanError
 
@@ -77,7 +77,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Table:
+class ExistingTable:
     """An existing table: its kind, whether it is the role's own, its columns by name, its unique keys.
 
     Of each key, whether nulls are equal in it.
@@ -89,7 +89,7 @@ class Table:
     keys: tuple[tuple[frozenset[str], bool], ...]
 
 
-def look_at(connection: psycopg.Connection, name: TableName) -> Table | None:
+def look_at(connection: psycopg.Connection, name: TableName) -> ExistingTable | None:
     """Read about a table from the catalogue of the server. None if it does not exist."""
     found = connection.execute(_TABLE, (name.schema, name.table)).fetchone()
     if found is None:
@@ -97,7 +97,7 @@ def look_at(connection: psycopg.Connection, name: TableName) -> Table | None:
     oid, kind, is_ours = found
     columns = [Stored(*row) for row in connection.execute(_COLUMNS, (oid,))]
     keys = tuple((frozenset(names), nulls) for names, nulls in connection.execute(_KEYS, (oid,)))
-    return Table(kind, is_ours, {one.name: one for one in columns}, keys)
+    return ExistingTable(kind, is_ours, {one.name: one for one in columns}, keys)
 
 
 def described(
@@ -111,14 +111,16 @@ def described(
             hint="Name another column of the table, or exclude this one with select(...).",
         )
     columns = tuple(
-        Column(one.name, created_as(one.dataType, one.name), is_key, nullable=one.nullable or not is_key)
+        TargetColumn(
+            one.name, created_as(one.dataType, one.name), is_key, nullable=one.nullable or not is_key
+        )
         for one, is_key in fields
     )
     soft = None if soft_delete is None else SoftDelete(soft_delete, _SOFT_TYPES[0])
     return Statements(name, marks_schema, columns, soft)
 
 
-def fitted(wanted: Statements, table: Table, kinds: StructType) -> Statements:
+def fitted(wanted: Statements, table: ExistingTable, kinds: StructType) -> Statements:
     """Return the statements for an existing table and the output's columns, or refuse it as the module's table says."""
     refuse = _Refusal(wanted)
     if table.kind not in {"r", "p"}:
@@ -184,7 +186,7 @@ def table_gone(wanted: Statements) -> PlanError:
     )
 
 
-def _check_there(wanted: Statements, table: Table, refuse: _Refusal) -> None:
+def _check_there(wanted: Statements, table: ExistingTable, refuse: _Refusal) -> None:
     """Refuse a table that lacks columns of the output, all of them at once."""
     missing = _missing(wanted, table)
     if missing:
@@ -195,11 +197,11 @@ def _check_there(wanted: Statements, table: Table, refuse: _Refusal) -> None:
         )
 
 
-def _missing(wanted: Statements, table: Table) -> list[Column]:
+def _missing(wanted: Statements, table: ExistingTable) -> list[TargetColumn]:
     return [one for one in wanted.columns if one.name not in table.columns]
 
 
-def widening(wanted: Statements, table: Table) -> str:
+def widening(wanted: Statements, table: ExistingTable) -> str:
     """The statement that adds the value columns that a table lacks; empty if it lacks none, or a column of the key."""
     missing = _missing(wanted, table)
     if not missing or any(one.is_key for one in missing):
@@ -208,14 +210,14 @@ def widening(wanted: Statements, table: Table) -> str:
     return f"{_Refusal(wanted).alter} {added}"
 
 
-def widened(wanted: Statements, table: Table) -> Table:
+def widened(wanted: Statements, table: ExistingTable) -> ExistingTable:
     """The table as it is behind `widening`."""
     added = _missing(wanted, table) if widening(wanted, table) else ()
     columns = {one.name: Stored(one.name, one.type, True, False, False, True) for one in added}
     return replace(table, columns=table.columns | columns)
 
 
-def _fitted(wanted: Column, table: Table, kinds: StructType, refuse: _Refusal) -> Column:
+def _fitted(wanted: TargetColumn, table: ExistingTable, kinds: StructType, refuse: _Refusal) -> TargetColumn:
     """A column with the type that it has in the table."""
     found = table.columns[wanted.name]
     if found.made_by_server:
@@ -235,7 +237,7 @@ def _fitted(wanted: Column, table: Table, kinds: StructType, refuse: _Refusal) -
     return replace(wanted, type=found.type, nullable=found.nullable)
 
 
-def _fitted_soft(wanted: SoftDelete | None, table: Table, refuse: _Refusal) -> SoftDelete | None:
+def _fitted_soft(wanted: SoftDelete | None, table: ExistingTable, refuse: _Refusal) -> SoftDelete | None:
     if wanted is None:
         return None
     found = table.columns.get(wanted.name)
@@ -251,7 +253,7 @@ def _fitted_soft(wanted: SoftDelete | None, table: Table, refuse: _Refusal) -> S
     return replace(wanted, type=found.type)
 
 
-def _check_others(table: Table, ours: set[str], refuse: _Refusal) -> None:
+def _check_others(table: ExistingTable, ours: set[str], refuse: _Refusal) -> None:
     """Refuse columns that new rows would lack."""
     for one in table.columns.values():
         if one.name not in ours and not (one.nullable or one.has_default or one.made_by_server):
@@ -261,7 +263,7 @@ def _check_others(table: Table, ours: set[str], refuse: _Refusal) -> None:
             )
 
 
-def _check_key(names: Sequence[str], table: Table, refuse: _Refusal) -> None:
+def _check_key(names: Sequence[str], table: ExistingTable, refuse: _Refusal) -> None:
     """Refuse a table in which a key could have two rows."""
     said = ", ".join(map(repr, names))
     fitting = [nulls_not_distinct for columns, nulls_not_distinct in table.keys if columns == set(names)]
