@@ -209,6 +209,23 @@ def test_who_has_read_enough_ends_a_command_quietly(*, is_table: bool) -> None:
     assert writer.returncode == ExitCode.OK
 
 
+def test_ctrl_c_while_the_program_is_imported_ends_it_quietly() -> None:
+    """The class below stands in for the signal: it interrupts the import of the commands."""
+    text = """
+import sys
+
+class Interrupts:
+    def find_spec(self, name, *rest):
+        if name == "tablestream.cli.commands":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupts())
+import tablestream.__main__
+"""
+    ended = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
 def test_another_broken_pipe_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended(BrokenPipeError("a socket of the user")) == ExitCode.COULD_NOT_RUN
     assert "BrokenPipeError: a socket of the user" in capsys.readouterr().err

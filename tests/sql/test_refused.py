@@ -77,6 +77,9 @@ REFUSED = {
     "SELECT v.a FROM people p CROSS JOIN (VALUES (1)) v(a) JOIN wages w ON w.id = p.id WHERE id > 1": [
         (1, 89, "WHERE", "id is ambiguous: p.id, w.id.")
     ],
+    "SELECT p.id FROM people p CROSS JOIN (VALUES (1, 2), (3)) AS v(a)": [
+        (1, 54, "VALUES", "A row of VALUES has 1 columns, and the first one 2.")
+    ],
     "SELECT p.id FROM people p CROSS JOIN (VALUES (1, 2)) AS v(a, a)": [
         (1, 27, "VALUES", "Two columns or two inputs have one name.")
     ],

@@ -27,6 +27,9 @@ except ModuleNotFoundError as missing:
     sys.stderr.write(f"The command line needs {missing.name}. {install_hint('cli')}\n")
     raise SystemExit(2) from missing
 
-from tablestream.cli.commands import app, main
+try:
+    from tablestream.cli.commands import app, main
+except KeyboardInterrupt:  # Ctrl-C while it is imported, before a command can say so
+    raise SystemExit(130) from None
 
 __all__ = ["app", "main"]

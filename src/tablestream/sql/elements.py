@@ -159,9 +159,13 @@ def _elements(made: exp.Expr, element: str, place: str, scope: Scope) -> tuple[s
     """An array, and the columns of its elements: SQL over an element and its place."""
     if isinstance(made, exp.Values):
         tuples = [one.expressions if isinstance(one, exp.Tuple) else [one] for one in made.expressions]
-        untyped = [all(isinstance(one, exp.Null) for one in some) for some in zip(*tuples, strict=False)]
+        for row, some in zip(made.expressions, tuples, strict=True):
+            if len(some) != len(tuples[0]):
+                said = f"A row of VALUES has {len(some)} columns, and the first one {len(tuples[0])}."
+                raise scope.context.refuse(row, "VALUES", said, "Give each row a value for each column.")
+        untyped = [all(isinstance(one, exp.Null) for one in some) for some in zip(*tuples, strict=True)]
         tuples = [
-            [cast(one, "STRING") if no_type else one for one, no_type in zip(some, untyped, strict=False)]
+            [cast(one, "STRING") if no_type else one for one, no_type in zip(some, untyped, strict=True)]
             for some in tuples
         ]
         fields = [
