@@ -135,8 +135,8 @@ def lag(
     =======================  ==============================================================================
     Kafka                    the offsets with the topics' ends: offsets of compacted records and of
                              transactions count, too
-    files                    the source's log with the directories of the files in it; Parquet and ORC also say
-    .                        how many records they have
+    files                    the source's log with the directories of the files in it; files called ``.parquet``
+                             or ``.orc`` also say how many records they have, if they are not too many
     Delta                    the version with the table's history: versions that add no row count, too
     any other                nothing: its lag is unknown
     =======================  ==============================================================================

@@ -100,6 +100,16 @@ class Python:
         return getattr(self.function, "__name__", "function")
 
 
+def called(text: str) -> Python:
+    """Declare an expression that is written so."""
+
+    def function(*_: Any) -> None:
+        return None
+
+    function.__name__ = text
+    return Python(function)
+
+
 def source(name: str, *, width: int = 1) -> Source:
     """Declare a change log whose key has `width` parts."""
     return Source(name, "", _key(width), VALUE, frame=None, text="")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +25,13 @@ from tablestream.state.changes import ROOT, hop_columns
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
 from tablestream.state.trace import Found, Trace, numbered_traces
+from tablestream.topology.nodes import Named
 from tests.marks import quick_first
 from tests.plans.catalogue import COMPOSED, SINGLE
 from tests.plans.comparing import sources_of
 from tests.plans.engine import Engine, Output
 from tests.plans.logs import random_cuts, random_log
-from tests.plans.tables import Record, foreign_key_join, points, source
+from tests.plans.tables import Record, called, foreign_key_join, key_join, points, source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -194,6 +196,13 @@ def test_law_6_another_plan_is_refused() -> None:
     other = Engine([Output(foreign_key_join(left, right, "inner"))], stores=engine.stores)
     with pytest.raises(PlanChangedError, match="inner"):
         other.run([Record(left, "k", "a|x", 1)])
+    people = source("P")
+    names, bosses = (
+        Engine([Output(replace(key_join(people, people), select=(Named("v", called(text)),)))]).plan
+        for text in ("__left.name", "__right.name")
+    )
+    with pytest.raises(PlanChangedError, match=r"left\.name(?s:.*)right\.name"):
+        bosses.check_same(names.text)
     sharded = Engine(engine.outputs, shards=engine.shards + 1, stores=engine.stores)
     with pytest.raises(PlanChangedError, match="shards"):
         sharded.run([Record(left, key, "a|x", 1) for key in "abcdefgh"])

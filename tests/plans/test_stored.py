@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
 from tablestream.topology.graph import base_of, named_as
 from tablestream.topology.nodes import Aggregate, Materialize, Source
+from tablestream.topology.streams import Grace
 from tests.marks import quick_first
 from tests.plans.catalogue import COMPOSED, SINGLE, own_key, without_b
 from tests.plans.comparing import sources_of
@@ -188,6 +190,42 @@ def test_what_waits_is_what_is_still_to_come(*, keeps_order: bool, compat: bool)
             rows = left(went) | {row.key: (row.value, row.ts) for row in waiting}
             assert {key: row for key, row in rows.items() if row[0] is not None} == left(came)
     assert waited > 0
+
+
+@pytest.mark.parametrize("copied", [False, True], ids=["distributed", "copied"])
+@pytest.mark.parametrize("width", [0, 1])
+def test_records_that_wait_to_be_joined_are_those_that_came_and_have_not_left(
+    *, width: int, copied: bool
+) -> None:
+    records, prices = stream("S", width=width), materialized(source("B"), 100)
+    join = looked_up(records, prices, "left", copied=copied, grace=Grace(60))
+    engine = Engine([Output(join)], shards=3)
+    came, went, waited = Counter[int](), Counter[int](), 0
+    log = random_log(sources_of([join]), 3, 200)
+    for piece in random_cuts([one if one.source.key else one._replace(key=()) for one in log], 3, 6):
+        came.update(one.ts for one in piece if one.source is records and one.value is not None)
+        (new,) = engine.run(piece)
+        went.update(change.ts for change in new)
+        engine = engine.restarted()
+        waiting = engine.read(f"{named_as(join, engine.plan.names)}.waiting")
+        waited += len(waiting)
+        assert came == went + Counter(row.ts for row in waiting)
+    assert waited > 0
+
+
+def test_a_table_of_the_user_s_keeps_its_name() -> None:
+    held = suppressed(source("A"), 40)
+    other = replace(key_join(held, source("B"), "left"), name=f"{held.name}.waiting")
+    tables = stored(Engine([Output(other)]))
+    assert f"{held.name}.waiting" in tables.others
+    assert not any(table.waits for table in tables.tables)
+
+
+def test_the_list_of_an_older_version_has_the_same_tables() -> None:
+    tables = stored(Engine([Output(materialized(key_join(source("A"), source("B"), "left")))]))
+    (kept,) = (table for table in tables.tables if table.same_as is not None)
+    assert tables.by_name[kept.same_as or ""] is tables.by_name[kept.name]
+    assert kept == replace(kept, same_as=None)
 
 
 def test_every_kind_of_memory_is_read() -> None:

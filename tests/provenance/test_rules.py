@@ -14,16 +14,19 @@ from tablestream.provenance.registry import described
 from tablestream.provenance.steps import decode, encode
 from tablestream.provenance.text import key_text, text_of
 from tablestream.topology.graph import base_of
+from tablestream.topology.nodes import Named
 from tests.pictures.drawn import Drawn
 from tests.plans import catalogue
 from tests.plans.engine import Engine
 from tests.plans.tables import (
     Record,
+    called,
     counted,
     foreign_key_join,
     kept,
     key_join,
     many_to_many,
+    mapped,
     materialized,
     one_to_many,
     over,
@@ -120,6 +123,15 @@ def test_of_one_to_many_the_row_of_the_many_has_to_name_the_one() -> None:
     ]  # fmt: skip
     assert "- A 1 names B x." in other
     assert alone.splitlines()[1:] == ["  B (source) k0=y: v=ay; at 5"]
+
+
+def test_the_sides_of_a_join_have_the_names_of_its_tables_also_in_what_is_selected_of_it() -> None:
+    worth = (Named("v", called("(__left.n AS n * __right.price AS price)")),)
+    pairs = many_to_many(A, C, pointer, own_key)
+    for node in (replace(key_join(A, C), select=worth), replace(mapped(pairs, str), columns=worth)):
+        plan = Engine([Output(node)]).plan
+        step = described(plan, {}, lambda _: None).steps[plan.names[node]]
+        assert [one.text for one in step.columns] == ["(A.n * C.price)"]
 
 
 def test_a_group_shows_some_of_its_rows_and_says_that_there_are_more() -> None:

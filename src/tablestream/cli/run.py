@@ -218,8 +218,8 @@ def _follow(query: StreamingQuery, screen: Screen, go_on: str, at_once: Callable
             raise
         finally:
             screen.close()
-    none = "before a micro-batch was complete" if stop.wanted else "without a micro-batch: nothing is new"
-    end = f"after micro-batch {last}" if last >= 0 else none
+    without = "before a micro-batch was complete" if stop.wanted else "without a micro-batch"
+    end = f"after micro-batch {last}" if last >= 0 else without
     event = {"event": "stopped" if stop.wanted else "ended", "micro_batch": last if last >= 0 else None}
     if stop.wanted:
         screen.say(f"Stopped {end}. Go on with:\n  {go_on}", {**event, "go_on": go_on})

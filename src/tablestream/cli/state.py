@@ -119,7 +119,7 @@ def _facts(checkpoint: str, found: StateSummary, disk: int | None) -> Iterator[d
         "without_rows": list(found.others),
     }
     for one in found.tables:
-        facts = {"table": one.name, "key": list(one.key), "versioned": one.is_versioned}
+        facts = {"table": one.name, "key": list(one.key), "versioned": one.is_versioned, "waits": one.waits}
         yield {**facts, "rows": one.rows, "bytes": one.size_bytes}
 
 
@@ -128,7 +128,7 @@ def _table_of(tables: Iterable[TableSize]) -> pl.DataFrame:
         (
             one.name,
             ", ".join(one.key),
-            "versioned" if one.is_versioned else "latest rows",
+            "versioned" if one.is_versioned else "what waits" if one.waits else "latest rows",
             f"{one.rows:,}",
             size(one.size_bytes),
         )

@@ -18,6 +18,7 @@ from tablestream.connectors.spark_place import no_pattern
 _LOG_OFFSET = "logOffset"
 #: The formats of files, by their endings, that say how many records they have.
 _COUNTED = frozenset({"parquet", "orc"})
+_MOST_OPENED = 1_000
 #: What Spark raises for a file that it cannot read.
 _UNREADABLE = (PySparkException, Py4JJavaError)
 
@@ -75,7 +76,7 @@ def _records(spark: SparkSession, files: list[str]) -> int | None:
     if not files:
         return 0
     (ending, *others) = {file.rpartition(".")[2] for file in files}
-    if others or ending not in _COUNTED:
+    if others or ending not in _COUNTED or len(files) > _MOST_OPENED:
         return None
     try:
         return spark.read.format(ending).load([no_pattern(unquote(one)) for one in files]).count()

@@ -35,7 +35,7 @@ def bools(column: pl.Series) -> Bools:
 
 
 def pick(values: npt.NDArray[_T], positions: Ints, default: _T | int) -> npt.NDArray[_T]:
-    """Take the values at some positions; `default` where the position is negative."""
+    """Take the values at some positions; `default` where the position is negative. The dtype is that of the values."""
     if not len(values):
         return np.full(len(positions), default, dtype=values.dtype)
     return np.where(positions >= 0, values.take(positions, mode="clip"), default)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any, cast
 
@@ -66,14 +66,14 @@ class StoredTable:
     """Of a table of declared aggregates, and of one of first rows: they are computed from what is stored."""
     copies: Copies | None = None
     """If several shards have each row: the first of them is its own shard."""
-    columns: tuple[str, ...] = ()
-    """The key's columns in the first trace; empty: those that it is looked up by."""
+    columns: tuple[str, ...] | None = None
+    """The key's columns in the first trace; None: those that it is looked up by."""
     scattered: bool = False
-    """Whether rows are in other shards than those of the hash of what they are looked up by."""
+    """Whether the hash of its key does not say where rows are: they are in other shards, or stored by their times."""
     waits: bool = False
-    """Whether its rows are changes that wait in a buffer."""
-    same_as: str | None = None
-    """The table that it is the materialized form of: another name for the same rows."""
+    """Whether its rows are changes or records that wait in a buffer."""
+    same_as: str | None = field(default=None, compare=False)
+    """The table that it is the materialized form of: another name for the same rows. Older versions do not say it."""
 
     @property
     def hashed_key(self) -> Fields:
@@ -108,7 +108,8 @@ class StoredTable:
         else:
             stored = operator.recalled(lambda name: state.trace(f"{self.operator}/{name}"), hashed)
         ranked = self.ranks is not None and self.ranks.ranked
-        names = (*(self.columns or self.traces[0].key), *((RANK,) if ranked else ()))
+        own = self.traces[0].key if self.columns is None else self.columns
+        names = (*own, *((RANK,) if ranked else ()))
         keys = zip(names, key_columns(len(self.key)), strict=True)
         columns = [pl.col(name).alias(shown) for name, shown in keys]
         columns.append(self._own_value())
@@ -188,27 +189,29 @@ def stored_tables(
     its key as it is.
     """
     found: dict[str, StoredTable] = {}
+    every = dict.fromkeys(named_as(node, names) for node in names)
     for draft in drafts:
         for remembered in draft.remembers:
-            table = _stored(draft, remembered, rounds[draft.round - 1], names)
+            stored = _waiting if remembered.waits else _stored
+            table = stored(draft, remembered, rounds[draft.round - 1], names)
+            if table.waits and table.name in every:  # a table of the user's is called so
+                continue
             known = found.get(table.name)
             if known is None or _worth(table) > _worth(known):
                 found[table.name] = table
     readable = StoredTables(tuple(found.values()))
-    every = dict.fromkeys(named_as(node, names) for node in names)
     return replace(readable, others=tuple(name for name in every if name not in readable.by_name))
 
 
-def _worth(table: StoredTable) -> tuple[bool, bool, bool]:
-    return not table.waits, table.history is not None, table.stored_key == table.key
+def _worth(table: StoredTable) -> tuple[bool, bool]:
+    return table.history is not None, table.stored_key == table.key
 
 
 def _stored(draft: Draft, remembered: Remembered, work: Round, names: Mapping[Node, str]) -> StoredTable:
-    node, prefix, waits = remembered.table, draft.name, remembered.waits
+    node, prefix = remembered.table, draft.name
     specs = {spec.name: spec for spec in work.traces}
-    traces = tuple(specs[f"{prefix}/{trace}"] for trace in remembered.traces)
     return StoredTable(
-        name=f"{named_as(draft.base or node, names)}.waiting" if waits else named_as(node, names),
+        name=named_as(node, names),
         round=work.number,
         operator=prefix,
         fingerprint=work.fingerprint,
@@ -217,7 +220,7 @@ def _stored(draft: Draft, remembered: Remembered, work: Round, names: Mapping[No
         stored_key=tuple(
             Field(own.name, stored.type) for own, stored in zip(node.key, remembered.key, strict=True)
         ),
-        traces=traces,
+        traces=tuple(specs[f"{prefix}/{trace}"] for trace in remembered.traces),
         column=remembered.column,
         skipped=remembered.skipped,
         copied=next(placed.copied for placed in work.operators if placed.name == prefix),
@@ -225,10 +228,21 @@ def _stored(draft: Draft, remembered: Remembered, work: Round, names: Mapping[No
         groups=remembered.groups,
         ranks=remembered.ranks,
         copies=remembered.copies,
-        columns=key_columns(len(node.key)) if waits else (),
-        scattered=waits and traces[0].hash != KEY_HASH,
-        waits=waits,
         same_as=_same_as(node, names),
+    )
+
+
+def _waiting(draft: Draft, remembered: Remembered, work: Round, names: Mapping[Node, str]) -> StoredTable:
+    """What waits in an operator's buffer, under the name of its result. Each shard has its own, whatever is copied."""
+    found = _stored(draft, remembered, work, names)
+    return replace(
+        found,
+        name=f"{named_as(draft.base or remembered.table, names)}.waiting",
+        copied=False,
+        columns=key_columns(len(found.key)),
+        scattered=found.traces[0].hash != KEY_HASH,
+        waits=True,
+        same_as=None,
     )
 
 
@@ -251,7 +265,7 @@ def encode(tables: StoredTables) -> str:
         # What older versions do not know of is left out where it says nothing.
         if facts["copies"] is None:
             del facts["copies"]
-        if not facts["columns"]:
+        if facts["columns"] is None:
             del facts["columns"]
         for name in ("scattered", "waits", "same_as"):
             if not facts[name]:
@@ -292,7 +306,8 @@ def _table(facts: dict[str, Any]) -> StoredTable:
         ranks = Ranks(**ranks)
     history = None if history is None else History(**history)
     copies = None if copies is None else Copies(**copies)
-    columns = tuple(facts.pop("columns", ()))
+    columns = facts.pop("columns", None)
+    columns = None if columns is None else tuple(columns)
     computed = {"history": history, "groups": groups, "ranks": ranks, "copies": copies, "columns": columns}
     return StoredTable(**facts, **fields, traces=traces, **computed)
 

@@ -96,7 +96,7 @@ class Remembered:
     copies: Copies | None = None
     """If several shards have each row."""
     waits: bool = False
-    """Whether it is not the table that is stored, but what waits to be a change of it, in the operator's own table."""
+    """Whether it is what waits in a buffer, for its time or for rows to be joined with, and not the table itself."""
 
 
 @dataclass(frozen=True, eq=False)

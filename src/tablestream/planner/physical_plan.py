@@ -16,16 +16,13 @@ from tablestream.runtime.rounds import Port, Round
 from tablestream.state.changes import KEY_HASH, ROW_TS, foreign_columns, key_columns
 from tablestream.state.shard import plan_changed
 from tablestream.topology.graph import ancestors, history_of
-from tablestream.topology.needed import sides_named
+from tablestream.topology.needed import SIDES, sides_named
 from tablestream.topology.nodes import Expression, Fields, Node, Source
 
 if TYPE_CHECKING:
     import polars as pl
 
     from tablestream.runtime.alignment import Held
-
-#: A join in the text of a plan: the names of its tables.
-_JOINED = re.compile(r"\s*.+? of (.+?), (.+?): ")
 
 
 @dataclass(frozen=True)
@@ -257,7 +254,8 @@ class PhysicalPlan:
     def check_same(self, stored: str) -> None:
         """Raise `PlanChangedError` unless the text of the plan that made a checkpoint is that of this one."""
         if not self.is_same(stored):
-            raise plan_changed(_for_people(stored), _for_people(self.text))
+            old, new = _for_people(stored), _for_people(self.text)
+            raise plan_changed(stored, self.text) if old == new else plan_changed(old, new)
 
     def is_same(self, stored: str) -> bool:
         """Whether a text is this plan's; older versions wrote another one."""
@@ -310,5 +308,10 @@ def lacking(name: str, port: Port, missing: Collection[str], where: str) -> Plan
 
 def _for_people(text: str) -> str:
     """Name the sides of joins in the text of a plan as their tables."""
-    lines = ((_JOINED.match(line), line) for line in text.split("\n"))
-    return "\n".join(line if of is None else sides_named(line, of.groups()) for of, line in lines)
+    return "\n".join(map(_line_for_people, text.split("\n")))
+
+
+def _line_for_people(line: str) -> str:
+    head, colon, rest = line.partition(": ")
+    names = head.rpartition(" of ")[2].split(", ")
+    return f"{head}{colon}{sides_named(rest, names)}" if len(names) == len(SIDES) else line

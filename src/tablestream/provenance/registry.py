@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -43,7 +43,7 @@ from tablestream.provenance.rules.views import (
 )
 from tablestream.provenance.steps import ROWS, Lineage, Step
 from tablestream.provenance.walk import Follow
-from tablestream.topology.graph import named_as
+from tablestream.topology.graph import base_of, named_as
 from tablestream.topology.keep import Keep
 from tablestream.topology.many_to_many import ManyToMany
 from tablestream.topology.needed import sides_named
@@ -53,6 +53,7 @@ from tablestream.topology.nodes import (
     Deduplicate,
     Filter,
     ForeignKeyJoin,
+    Join,
     KeyJoin,
     Materialize,
     Node,
@@ -133,7 +134,7 @@ def _parts(node: Node, context: Described) -> tuple[str, Parts]:
 
 
 def _step(node: Node, names: Mapping[Node, str], kind: str, parts: Parts, tables: Mapping[str, str]) -> Step:
-    titles = [named_as(parent, names) for parent in parts.parents]
+    titles = [named_as(parent, names) for parent in _sides(parts.parents)]
     return Step(
         name=names[node],
         title=named_as(node, names),
@@ -152,6 +153,12 @@ def _step(node: Node, names: Mapping[Node, str], kind: str, parts: Parts, tables
         meets_nulls=parts.meets_nulls,
         tables=tables,
     )
+
+
+def _sides(parents: Sequence[Node]) -> Sequence[Node]:
+    """The tables that the sides in a step's expressions are: its own, or those of the join that it is a view of."""
+    joins = (base_of(one) for one in parents) if len(parents) == 1 else ()
+    return next((one.parents for one in joins if isinstance(one, Join)), parents if len(parents) > 1 else ())
 
 
 def _kind(node: Node, context: Described) -> str:

@@ -107,7 +107,7 @@ def evolving(evolution: Evolution, checkpoint: str, options: Mapping[str, str] |
     more = [f"{len(reasons) - _MOST_REASONS} more"] if len(reasons) > _MOST_REASONS else []
     return (
         f"The query cannot evolve into this plan. {'; '.join([*reasons[:_MOST_REASONS], *more])}."
-        f" ts.check shows every part. In a shell: `tablestream check {shell}`."
+        f" ts.check shows every reason. In a shell: `tablestream check {shell}`."
     )
 
 

@@ -100,7 +100,8 @@ def check(
     Returns
     -------
     Evolution
-        Its text has a line for each source, operator and output.
+        Its text has a line for each source, operator and output; if the query cannot evolve, for those that are
+        refused.
 
     Raises
     ------

@@ -8,7 +8,6 @@ their clocks.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -60,11 +59,11 @@ def read_state(
     checkpoint
         The query's checkpoint directory.
     table
-        The name of a table whose rows are in the state, or of an output of such a table: a side of a join on the key,
-        the right side of a foreign-key join, a table that streams are joined with, groups and their first rows, a
-        versioned table, a result of `Table.materialize`, an output with ``before=True``. With ``.waiting`` behind the
-        name of a result of ``suppress``, ``reorder`` or a join with ``grace=``: what waits there. The error for an
-        unknown name lists all.
+        The name of a table whose rows are in the state: a side of a join on the key, the right side of a foreign-key
+        join, a table that streams are joined with, groups and their first rows, a versioned table, a result of
+        `Table.materialize` or the table that it was made of, an output with ``before=True``. With ``.waiting`` behind
+        the name of a result of ``suppress``, ``reorder`` or a join with ``grace=``: what waits there. The error for an
+        unknown name lists them. If no such table is called so, the name of an output of one.
     batch_id
         Read the table as it was after this micro-batch. The checkpoint keeps at least as many as
         ``spark.sql.streaming.minBatchesToRetain`` said when the query started: 10, unless the session sets it. Use the
@@ -105,7 +104,8 @@ def read_state(
     per task. A task needs memory for the table's compressed chunks in its shard.
 
     With `key`, one partition of the state is opened, the one with the key's shard, and the rows are read at once: the
-    frame holds them. Under Spark Connect all partitions are opened, and one shard is decoded.
+    frame holds them. All partitions are opened for what waits for a time, since it is stored by it, and under Spark
+    Connect, where one shard is decoded.
 
     Examples
     --------
@@ -146,13 +146,15 @@ def read_stored(
 
 
 def _found(state: StoredState, name: str) -> StoredTable:
-    """Find a table by its name, or by that of an output."""
+    """Find a table by its name, else by that of an output."""
     stored = state.tables()
-    if name not in stored.by_name and name not in stored.others:
-        with suppress(StateError):  # another version has started the query
-            lineage = stored_steps(state.spark, state.checkpoint)
-            name = lineage.steps[lineage.outputs[name]].title if name in lineage.outputs else name
-    return chosen(stored, name)
+    if name in stored.by_name:
+        return stored.by_name[name]
+    try:
+        lineage = stored_steps(state.spark, state.checkpoint)
+    except StateError:  # another version has started the query
+        return chosen(stored, name)
+    return chosen(stored, lineage.steps[lineage.outputs[name]].title if name in lineage.outputs else name)
 
 
 def key_frame(wanted: KeyRows, as_of_us: int | None = None) -> DataFrame:

@@ -72,13 +72,12 @@ def _layout(table: StoredTable) -> Layout:
 
 def shown(spark: SparkSession, table: StoredTable) -> list[Column]:
     """The columns as users see them: names, types, and times."""
-    added = {TIMESTAMP: TS} | ({} if table.history is None else {VALID_FROM: FROM, VALID_TO: TO})
+    times = {TIMESTAMP: TS} | ({} if table.history is None else {VALID_FROM: FROM, VALID_TO: TO})
+    added = {name: F.timestamp_micros(opened(0, time)) for name, time in times.items()}
+    if table.waits:
+        added[CHANGE_TYPE] = F.when(opened(0, EXISTS), "upsert").otherwise("delete")
     fold = folding(spark)
-    changes = (
-        [F.when(opened(0, EXISTS), "upsert").otherwise("delete").alias(CHANGE_TYPE)] if table.waits else []
-    )
-    names = {*map(fold, added), *([fold(CHANGE_TYPE)] if changes else [])}
-    taken = [one.name for one in (*table.key, *table.value) if fold(one.name) in names]
+    taken = [one.name for one in (*table.key, *table.value) if fold(one.name) in set(map(fold, added))]
     if taken:
         raise ColumnCollisionError(
             f"'{table.name}' has a column {taken[0]}, which the result uses itself.",
@@ -86,8 +85,8 @@ def shown(spark: SparkSession, table: StoredTable) -> list[Column]:
             where=user_line(),
         )
     named = zip(stored_columns(table), (*table.key, *table.value), strict=True)
-    times = (F.timestamp_micros(opened(0, time)).alias(name) for name, time in added.items())
-    return [*(column.alias(one.name) for column, one in named), *times, *changes]
+    columns = [column.alias(one.name) for column, one in named]
+    return [*columns, *(column.alias(name) for name, column in added.items())]
 
 
 def stored_columns(table: StoredTable) -> list[Column]:
@@ -115,8 +114,9 @@ def moment_of(spark: SparkSession, table: StoredTable, as_of: Any) -> int:
     """Return a time in microseconds since 1970; refuse what is none, or a table without versions."""
     if table.history is None:
         raise NotVersionedError(
-            f"as_of= asks for versions of '{table.name}', and the state has only the latest rows.",
-            hint="Give the table a history=, or omit as_of=.",
+            f"as_of= asks for versions of '{table.name}', and the state has only"
+            f" {'what waits' if table.waits else 'the latest rows'}.",
+            hint="Omit as_of=." if table.waits else "Give the table a history=, or omit as_of=.",
             where=user_line(),
         )
     return checked_time(spark, as_of, "as_of")

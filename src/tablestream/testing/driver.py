@@ -41,6 +41,7 @@ from tablestream.testing.exchange import InProcess, State
 from tablestream.testing.piped import Piped
 from tablestream.testing.rows import Rows
 from tablestream.testing.values import GivenRows
+from tablestream.topology.graph import named_as
 
 Given = Table | Stream | Rejected | OutputRequest
 """What a driver runs: a table, a stream, its rejected records, or what `to` returns."""
@@ -301,7 +302,7 @@ class Driver:
         Returns
         -------
         Rows
-            The key, the value, ``_timestamp``, and of a versioned table ``valid_from`` and ``valid_to``; by key.
+            The columns of `read_state`, by key.
 
         Raises
         ------
@@ -317,7 +318,9 @@ class Driver:
                 hint="Pipe records and run(). A plan without joins and groups has no state.",
                 where=user_line(),
             )
-        found = chosen(decode(unseal(texts[0], "tables")), table)
+        outputs = {name: named_as(self._result(name).ending.node, self._plan.names) for name in self._names}
+        tables = decode(unseal(texts[0], "tables"))
+        found = chosen(tables, table if table in tables.by_name else outputs.get(table, table))
         stores = [
             store.copy()
             for (number, _), store in self._state.stores.items()

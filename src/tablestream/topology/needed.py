@@ -6,7 +6,7 @@ An operator that knows the row before a change can leave the change out if no co
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tablestream.topology.graph import ancestors
@@ -26,19 +26,26 @@ from tablestream.topology.nodes import (
 
 #: What stands before the names of columns in the expressions of a join: ``__left.x`` is column ``x`` of its left side.
 SIDES = "__left", "__right"
-_OF_SIDE = re.compile(rf"\b({'|'.join(SIDES)})\.(\w+)(?: AS \2\b)?")
+#: A column of a side under its own name.
+_SAME_NAME = re.compile(rf"\b({'|'.join(SIDES)})\.(.{{1,100}}?) AS (?:`\2`|\2(?!\w))")
 
 
-def sides_named(text: str, names: Iterable[str]) -> str:
+def sides_named(text: str, names: Sequence[str]) -> str:
     """Write an expression of a join for people: with the names of its tables, and each column once.
 
     Examples
     --------
     >>> sides_named("(__left.n AS n * __right.price AS price)", ["orders", "prices"])
     '(orders.n * prices.price)'
+    >>> sides_named("__left.a AS a - __right.b AS b", ["t", "t"]), sides_named("__right. IS NULL", ["t", "u"])
+    ('left.a - right.b', 'u.exists() IS NULL')
     """
-    by_side = dict(zip(SIDES, names, strict=False))
-    return _OF_SIDE.sub(lambda found: f"{by_side.get(found[1], found[1])}.{found[2]}", text)
+    shown = ("left", "right") if len(set(names)) < len(names) else names
+    text = _SAME_NAME.sub(r"\1.\2", text)
+    for side, name in zip(SIDES, shown, strict=False):
+        text = f"{name}.".join(re.split(rf"\b{side}\.(?=[\w`])", text))
+        text = text.replace(f"{side}.", f"{name}.exists()")
+    return text
 
 
 def needed_columns(

@@ -247,6 +247,8 @@ class CapturedTable(OfTable):
     def _were_moved(self, keys: pl.DataFrame, context: Context) -> Bools:
         """Whether a row was moved to each key before."""
         stored = stored_rows(context.trace(_MOVED_KEYS), keys)
+        if stored.is_empty():
+            return np.zeros(keys.height, dtype=bool)
         known, kid = number_keys(KEY_HASH, self.keys, [stored, keys])
         return np.isin(kid, known)
 

@@ -48,8 +48,8 @@ def _group(walk: Walk, step: Step, asked: Asked) -> Derived:
     notes: tuple[str, ...] = ()
     if not rows:
         table = walk.title(step.parents[0])
-        parts = (f"{text} = {said((part,))}" for text, part in zip(step.texts, asked.key, strict=False))
-        notes = (f"No row of {table} has {' and '.join(parts) or 'this group'}.",)
+        parts = [f"{text} = {said((part,))}" for text, part in zip(step.texts, asked.key, strict=False)]
+        notes = (f"No row of {table} has {' and '.join(parts)}." if parts else f"{table} has no rows.",)
     elif len(rows) > walk.limit:
         notes = (f"The group has more rows; the first {walk.limit} that were found are shown.",)
     return Derived(bool(rows), notes=notes, made_of=made_of)
