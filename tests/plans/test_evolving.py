@@ -11,7 +11,7 @@ import pytest
 from tablestream.planner.evolution import NOT_WHOLE, Facts, fates, records_wait
 from tablestream.planner.physical_plan import Align
 from tablestream.topology.graph import ancestors
-from tablestream.topology.nodes import Field, Node, SequenceBy, Source
+from tablestream.topology.nodes import Field, Named, Node, SequenceBy, Source
 from tablestream.topology.streams import Grace
 from tests.marks import quick_each
 from tests.plans.catalogue import COMPOSED, SINGLE, by_letter, has_a, marked
@@ -21,8 +21,10 @@ from tests.plans.evolving import assert_evolves, evolves, of_plan
 from tests.plans.logs import random_cuts, random_log
 from tests.plans.tables import (
     LONG,
+    STRING,
     VALUE,
     Record,
+    called,
     captured,
     counted,
     counts,
@@ -292,6 +294,19 @@ def refusals(old: Sequence[Node], new: Sequence[Node]) -> list[str]:
     return [
         one.why for one in fates(before, after, plan, ()) if one.fate == "refused" and one.part == "source"
     ]
+
+
+def test_a_maintained_table_keeps_the_columns_that_its_output_no_longer_has() -> None:
+    def of(*names: str) -> Node:
+        value = tuple(Field(name, STRING) for name in names)
+        columns = tuple(Named(name, called(name)) for name in names)
+        return replace(mapped(source("A"), str), value=value, columns=columns)
+
+    old, (new, plan) = facts([of("Name", "city", "n")])[0], facts([of("name", "m")])
+    (output,) = (one for one in fates(old, new, plan, ("target 0",)) if one.part == "output")
+    assert (output.fate, output.why) == (
+        "brought over", "target 0 gets the new table as it is; the columns city, n stay in it"
+    )  # fmt: skip
 
 
 def test_tables_that_are_called_the_same_do_not_evolve_into_other_ones() -> None:
