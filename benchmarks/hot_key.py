@@ -22,7 +22,8 @@ from rich.table import Table
 from benchmarks.report import opened_report
 from benchmarks.subjects import foreign_key_join, two_logs
 from tablestream.runtime.measures import Counts
-from tablestream.runtime.rounds import Port, Round
+from tablestream.runtime.ports import Port
+from tablestream.runtime.rounds import Round
 from tablestream.runtime.run_round import run_round
 from tablestream.spark import blobs
 from tablestream.spark.round_worker import PackedInbox

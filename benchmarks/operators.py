@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from benchmarks.subjects import Buffered, Grouped, Log, Subject
     from tablestream.runtime.rounds import Round
-    from tablestream.state.trace import TraceSpec
+    from tablestream.state.trace_spec import TraceSpec
 
 #: Stands for the worker's files: chunks are encoded, and decoded once.
 _CACHE_BYTES = 1 << 30

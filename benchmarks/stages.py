@@ -18,7 +18,8 @@ from tablestream.connectors.source import Origin
 from tablestream.operators.joins.foreign_key_answer import ForeignKeyAnswer
 from tablestream.operators.joins.foreign_key_subscribe import ForeignKeySubscribe, Rules
 from tablestream.runtime.measures import Counts
-from tablestream.runtime.rounds import Placed, Port, Round
+from tablestream.runtime.ports import Port
+from tablestream.runtime.rounds import Placed, Round
 from tablestream.runtime.run_round import run_round
 from tablestream.spark import blobs
 from tablestream.spark.packing import ChangePacker, Consumer, SourcePacker

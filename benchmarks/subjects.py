@@ -29,7 +29,8 @@ from tablestream.operators.reduce.top import Top
 from tablestream.operators.reduce.totals import Count, Sum
 from tablestream.operators.versioned_table import VersionedTable
 from tablestream.runtime.alignment import Alignment, Held, progress_of
-from tablestream.runtime.rounds import EVERY_SHARD, Placed, Port, Round
+from tablestream.runtime.ports import EVERY_SHARD, Port
+from tablestream.runtime.rounds import Placed, Round
 from tablestream.state.changes import (
     FOREIGN_HASH,
     KEY_HASH,

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import tablestream as ts
-from tablestream.runtime.rounds import RANKS
+from tablestream.runtime.ports import RANKS
 from tests.cdc.cutting import cut
 from tests.cdc.recording import JOINED, TABLES, Record, Row, points, row_of
 from tests.spark.change_logs import START, run

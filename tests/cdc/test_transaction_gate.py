@@ -15,7 +15,7 @@ from tablestream.state.cache import NoCache
 from tablestream.state.changes import FOREIGN_HASH, LIVE, SEQ, STEP, TS
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
-from tablestream.state.trace import numbered_traces
+from tablestream.state.trace_spec import numbered_traces
 
 End = tuple[str, dict[str, int]]
 Event = tuple[str, int]

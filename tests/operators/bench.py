@@ -32,7 +32,7 @@ from tablestream.state.cache import NoCache
 from tablestream.state.changes import ROW_TS
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
-from tablestream.state.trace import numbered_traces
+from tablestream.state.trace_spec import numbered_traces
 
 if TYPE_CHECKING:
     from tablestream.operators.joins.key_join import Branch

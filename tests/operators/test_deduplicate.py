@@ -17,7 +17,7 @@ from tablestream.operators.reasons import REPEATED, RESUMED
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
-from tablestream.state.trace import numbered_traces
+from tablestream.state.trace_spec import numbered_traces
 from tests.marks import quick_first
 
 if TYPE_CHECKING:

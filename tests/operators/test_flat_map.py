@@ -11,7 +11,7 @@ from tablestream.operators.operator import Context
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
-from tablestream.state.trace import numbered_traces
+from tablestream.state.trace_spec import numbered_traces
 
 
 def test_fields_are_taken_by_their_places_whatever_they_are_called() -> None:

@@ -35,7 +35,7 @@ from tablestream.operators.reduce.totals import Count, Sum
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
-from tablestream.state.trace import numbered_traces
+from tablestream.state.trace_spec import numbered_traces
 from tests import reference
 from tests.reference.groups import Aggregate as TwinAggregate
 from tests.reference.groups import GroupBy

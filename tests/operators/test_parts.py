@@ -18,7 +18,7 @@ from tablestream.operators.reduce.top import Top
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
-from tablestream.state.trace import numbered_traces
+from tablestream.state.trace_spec import numbered_traces
 
 if TYPE_CHECKING:
     from collections.abc import Callable

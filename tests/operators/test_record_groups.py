@@ -25,7 +25,7 @@ from tablestream.operators.reduce.totals import Count, Sum
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
-from tablestream.state.trace import numbered_traces
+from tablestream.state.trace_spec import numbered_traces
 from tests.operators.test_members import few_heads, shown
 
 GROUP = pl.Schema({"_f0": pl.String()})

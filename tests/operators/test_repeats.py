@@ -15,7 +15,7 @@ from tablestream.operators.upsert import Upsert
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
-from tablestream.state.trace import numbered_traces
+from tablestream.state.trace_spec import numbered_traces
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

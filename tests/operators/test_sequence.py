@@ -15,7 +15,7 @@ from tablestream.operators.sequence import SequenceBy
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
-from tablestream.state.trace import numbered_traces
+from tablestream.state.trace_spec import numbered_traces
 
 OPERATOR = SequenceBy(pl.Schema({"_k0": pl.String()}), pl.Struct({"c0": pl.Int64()}), pl.Int64(), 10)
 Record = tuple[str, int, int | None, int]

@@ -17,7 +17,7 @@ from tablestream.operators.operator import Context
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
-from tablestream.state.trace import numbered_traces
+from tablestream.state.trace_spec import numbered_traces
 
 TEXT = "x" * 300
 

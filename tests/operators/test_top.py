@@ -20,7 +20,7 @@ from tablestream.operators.reduce.ranking import Order
 from tablestream.operators.reduce.top import RANK, Top
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
-from tablestream.state.trace import numbered_traces
+from tablestream.state.trace_spec import numbered_traces
 from tests import reference
 from tests.marks import quick_first
 from tests.operators.test_groups import GROUPS, KEYS, Chain, cut

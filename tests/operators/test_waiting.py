@@ -25,7 +25,7 @@ from tablestream.state.cache import NoCache
 from tablestream.state.changes import SEQ, STEP
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
-from tablestream.state.trace import numbered_traces
+from tablestream.state.trace_spec import numbered_traces
 
 #: A row: its time and its key.
 Row = tuple[int, str]

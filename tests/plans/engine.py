@@ -24,7 +24,8 @@ from tablestream.planner.physical_plan import Align, Ending, Output, PhysicalPla
 from tablestream.runtime.alignment import progress_of
 from tablestream.runtime.measures import Counts
 from tablestream.runtime.order import in_order
-from tablestream.runtime.rounds import EVERY_SHARD, RANKS, Port, Round
+from tablestream.runtime.ports import EVERY_SHARD, RANKS, Port
+from tablestream.runtime.rounds import Round
 from tablestream.runtime.run_round import run_round
 from tablestream.runtime.slices import SLICE_ROWS
 from tablestream.state.cache import ChunkCache, NoCache

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tablestream.planner.physical_plan import Reader
-    from tablestream.runtime.rounds import Port
+    from tablestream.runtime.ports import Port
     from tests.plans.tables import Change, Record
 
 

@@ -15,12 +15,12 @@ from tablestream.operators.cells import column
 from tablestream.operators.operator import Context, keyed_changes
 from tablestream.planner.physical_plan import Align
 from tablestream.runtime.alignment import TIMED, Alignment, Held, _indexed, progress_of
-from tablestream.runtime.rounds import EVERY_SHARD, Port
+from tablestream.runtime.ports import EVERY_SHARD, Port
 from tablestream.state.cache import NoCache
 from tablestream.state.changes import KEY_HASH, LIVE, PARTITION, POSITION, TIME, TS
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
-from tablestream.state.trace import numbered_traces
+from tablestream.state.trace_spec import numbered_traces
 from tests.marks import quick_each, quick_first
 from tests.plans.engine import Engine, Output, Step
 from tests.plans.logs import random_cuts, random_log

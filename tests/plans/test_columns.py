@@ -22,7 +22,8 @@ from tablestream.planner.lowering import Draft, Lowering, Made, Want
 from tablestream.planner.result import Result
 from tablestream.runtime.measures import Counts
 from tablestream.runtime.order import in_order
-from tablestream.runtime.rounds import Placed, Port, Round
+from tablestream.runtime.ports import Port
+from tablestream.runtime.rounds import Placed, Round
 from tablestream.runtime.run_round import run_round
 from tablestream.state.cache import NoCache
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, TS, hop_columns
@@ -50,7 +51,7 @@ from tests.plans.tables import (
 )
 
 if TYPE_CHECKING:
-    from tablestream.state.trace import TraceSpec
+    from tablestream.state.trace_spec import TraceSpec
 
 
 def forgets(monkeypatch: pytest.MonkeyPatch, operator: type[Operator], column: str) -> None:

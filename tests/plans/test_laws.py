@@ -24,7 +24,8 @@ from tablestream.state.cache import NoCache
 from tablestream.state.changes import ROOT, hop_columns
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
-from tablestream.state.trace import Found, Trace, numbered_traces
+from tablestream.state.trace import Found, Trace
+from tablestream.state.trace_spec import numbered_traces
 from tablestream.topology.nodes import Named
 from tests.marks import quick_first
 from tests.plans.catalogue import COMPOSED, SINGLE
@@ -256,6 +257,7 @@ ALLOWED = (
     "tablestream.state.forgotten",  # in memory alone
     "tablestream.state.positions",
     "tablestream.state.trace",
+    "tablestream.state.trace_spec",
 )
 IMPURE_NAMES = {"open", "print", "hash", "id", "globals", "exec", "eval"}
 CLOCKS = {f"{kind}.{clock}" for kind in ("datetime", "date") for clock in ("now", "today", "utcnow")}

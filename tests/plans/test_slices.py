@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tablestream.operators.joins import subscriptions
 from tablestream.planner.physical_plan import Align
 from tablestream.runtime.order import number_messages, split_steps
-from tablestream.runtime.rounds import RANKS, Round
+from tablestream.runtime.ports import RANKS
+from tablestream.runtime.rounds import Round
 from tablestream.runtime.slices import RECORD, Inbox, slice_numbers
 from tablestream.spark import blobs, round_worker
 from tablestream.state.changes import BOOTSTRAP, PARTITION, POSITION, STEP_HOPS, TIME

@@ -11,7 +11,8 @@ import polars as pl
 
 from tablestream.operators.operator import WallClock
 from tablestream.runtime.measures import ROWS_IN, ROWS_OUT, Counts
-from tablestream.runtime.rounds import Port, Round
+from tablestream.runtime.ports import Port
+from tablestream.runtime.rounds import Round
 from tablestream.runtime.run_round import run_round
 from tablestream.spark import round_worker
 from tablestream.state.births import NewShard

@@ -18,7 +18,7 @@ from tablestream.state.run import decode
 from tablestream.state.sealed import unseal
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 from tests.plans.comparing import by_step_and_key, sources_of
 from tests.plans.engine import Engine, Step
 from tests.plans.model import Model

@@ -11,7 +11,8 @@ import polars as pl
 
 from tablestream.state.changes import LIVE
 from tablestream.state.store import MemoryStore
-from tablestream.state.trace import Trace, TraceSpec
+from tablestream.state.trace import Trace
+from tablestream.state.trace_spec import TraceSpec
 
 Rows: TypeAlias = dict[tuple[Any, ...], dict[str, Any]]
 """By their identity."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from tablestream.errors import DamagedMessagesError
-from tablestream.runtime.rounds import EVERY_SHARD, METRICS, Port
+from tablestream.runtime.ports import EVERY_SHARD, METRICS, Port
 from tablestream.spark import blobs
 
 PORT = Port(3, 3, 1, "_kh", "rows")

@@ -19,14 +19,14 @@ from tablestream.operators.deduplicate import Deduplicate
 from tablestream.operators.operator import Context, filled_of
 from tablestream.runtime.drops import DropRules
 from tablestream.runtime.order import number_messages
-from tablestream.runtime.rounds import EVERY_SHARD, METRICS, RANKS, Port
+from tablestream.runtime.ports import EVERY_SHARD, METRICS, RANKS, Port
 from tablestream.spark import blobs, packing
 from tablestream.spark.packing import Consumer, SourcePacker, _gathered
 from tablestream.state.cache import NoCache
 from tablestream.state.positions import frame_of
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
-from tablestream.state.trace import numbered_traces
+from tablestream.state.trace_spec import numbered_traces
 
 PORT, TOLD = Port(1, 1, 1, "_kh", "rows"), Port(2, 2, 2, "_kh", "rejected")
 PROGRESS = Port(3, 3, 3, EVERY_SHARD, "progress")

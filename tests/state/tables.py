@@ -8,7 +8,7 @@ import polars as pl
 
 from tablestream.state.checks import facts_of, faults_of
 from tablestream.state.manifest import decode
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -16,7 +16,7 @@ from tablestream.state.merge import Piece, merge, newest_rows, runs_to_merge
 from tablestream.state.run import CHUNK_SIZE_BYTES
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 from tests.state.tables import MANY_ROWS_HASHED, ONE_ROW_PER_KEY, SPECS, fill, frame
 
 

@@ -13,7 +13,7 @@ import pytest
 from tablestream.state.cache import NoCache
 from tablestream.state.run import RunInfo, RunStorage, checksum, compact, cut, decode, encode, own_strings
 from tablestream.state.store import MemoryStore
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 from tests.state.tables import ONE_ROW_PER_KEY, frame
 
 COLUMNS: dict[str, tuple[pl.DataType, list[Any]]] = {

@@ -12,7 +12,7 @@ from tablestream.state.cache import NoCache
 from tablestream.state.sealed import seal, unseal
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 
 SPEC = TraceSpec("rows", pl.Schema({"_kh": pl.Int64, "_k0": pl.String, "_live": pl.Boolean}), key=("_k0",))
 

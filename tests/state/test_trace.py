@@ -18,7 +18,8 @@ from tablestream.state.cache import ChunkCache, MemoryCache, NoCache, RunCache
 from tablestream.state.run import CHUNK_SIZE_BYTES, RunStorage
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
-from tablestream.state.trace import Found, TraceSpec
+from tablestream.state.trace import Found
+from tablestream.state.trace_spec import TraceSpec
 from tests.state import tables
 from tests.state.tables import HASHES, ONE_ROW_PER_KEY, SCHEMA, SPECS, fill, frame, keys, versions
 

@@ -37,7 +37,7 @@ from tablestream.operators.events import ints
 from tablestream.operators.operator import PARENT, Context, Emission, Filled, OfTable, keyed_rows
 from tablestream.operators.reasons import REPEATED, RESUMED
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, last_by, number_keys
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 
 #: Writer and topic partition as one text; the record's key; the writer's micro-batch and number.
 WRITER, WRITER_HASH, RECORD_KEY, MICRO_BATCH, NUMBER = "_w", "_wh", "_rk", "_mb", "_no"

@@ -51,7 +51,7 @@ from tablestream.operators.operator import (
 )
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, key_columns
 from tablestream.state.positions import Bools, Ints, gather
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, ROW_TS, TS
-from tablestream.state.trace import Trace, TraceSpec
+from tablestream.state.trace import Trace
+from tablestream.state.trace_spec import TraceSpec
 
 PARENT, NUMBER = "_parent", "_n"
 

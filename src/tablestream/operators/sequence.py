@@ -31,7 +31,7 @@ from tablestream.operators.operator import PARENT, Context, Emission, Filled, Of
 from tablestream.operators.reasons import NULL_SEQUENCE, SUPERSEDED
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
 from tablestream.state.positions import gather
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 
 SEQUENCE, UNTIL = "_sq", "_until"
 _NONE, _LOST = -1, -2

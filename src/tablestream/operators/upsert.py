@@ -25,7 +25,7 @@ from tablestream.operators.events import repeats
 from tablestream.operators.operator import PARENT, Context, Emission, OfTable, rows_trace, timed_changes
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, TS
 from tablestream.state.positions import gather
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 
 OLD = "old"
 

@@ -47,7 +47,7 @@ from tablestream.operators.upsert import OLD
 from tablestream.operators.versions import OpenVersions, Versions, columns_of
 from tablestream.state.changes import KEY_HASH, LATEST, LIVE, SEQ, STEP, TS
 from tablestream.state.positions import gather
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 
 #: An emission: its change, its number there, its time, the places of its row and the row before, whether it is latest.
 _CHANGE: Mapping[str, type[pl.DataType]] = {

@@ -35,7 +35,8 @@ from tablestream.operators.operator import Context
 from tablestream.operators.reasons import EXPIRED
 from tablestream.state.changes import LATEST, LIVE, SEQ, STEP, TS, number_keys
 from tablestream.state.positions import Ints, gather
-from tablestream.state.trace import Trace, TraceSpec
+from tablestream.state.trace import Trace
+from tablestream.state.trace_spec import TraceSpec
 
 #: How many records `columns_of` holds at a time.
 _RECORDS = 500

@@ -16,7 +16,8 @@ from tablestream.planner.explain import copied, described, duration, emission, s
 from tablestream.planner.physical_plan import Ending, PhysicalPlan, Reader
 from tablestream.runtime.alignment import Alignment
 from tablestream.runtime.measures import ALIGNMENT, measured
-from tablestream.runtime.rounds import Placed, Port, Round
+from tablestream.runtime.ports import Port
+from tablestream.runtime.rounds import Placed, Round
 from tablestream.topology.graph import base_of
 from tablestream.topology.nodes import Node, Source
 

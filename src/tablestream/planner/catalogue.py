@@ -28,7 +28,7 @@ from tablestream.runtime.rounds import Round
 from tablestream.state.changes import KEY_HASH, LIVE, NOTHING, TS, key_columns
 from tablestream.state.positions import frame_of
 from tablestream.state.shard import ShardState
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 from tablestream.topology.graph import named_as
 from tablestream.topology.measures import Measure
 from tablestream.topology.nodes import Field, Fields, Materialize, Node

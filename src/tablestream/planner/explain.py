@@ -10,7 +10,8 @@ from tablestream.operators.operator import Operator
 from tablestream.planner.catalogue import decode
 from tablestream.planner.clauses import clause_lines
 from tablestream.planner.physical_plan import Output, PhysicalPlan, Reader
-from tablestream.runtime.rounds import EVERY_SHARD, Port, Round
+from tablestream.runtime.ports import EVERY_SHARD, Port
+from tablestream.runtime.rounds import Round
 from tablestream.topology.nodes import Materialize
 
 #: The units of durations, the largest first, in microseconds.

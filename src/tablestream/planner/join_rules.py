@@ -25,7 +25,7 @@ from tablestream.operators.joins.stream_table_join import StreamTableJoin
 from tablestream.operators.operator import Operator
 from tablestream.planner.lowering import Copies, Draft, History, Lowering, Made, Remembered, Want
 from tablestream.planner.result import Carried, Pointer, Result, foreign_fields, key_fields
-from tablestream.runtime.rounds import EVERY_SHARD
+from tablestream.runtime.ports import EVERY_SHARD
 from tablestream.state.changes import AS_OF, FOREIGN_HASH, KEY_HASH
 from tablestream.topology.graph import (
     ancestors,

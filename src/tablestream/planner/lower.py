@@ -31,7 +31,8 @@ from tablestream.planner.physical_plan import Between, Ending, Output, PhysicalP
 from tablestream.planner.result import Result
 from tablestream.planner.rules import place
 from tablestream.runtime.alignment import Alignment, Held
-from tablestream.runtime.rounds import BY_SOURCE, EVERY_SHARD, Placed, Port, Round
+from tablestream.runtime.ports import EVERY_SHARD, Port
+from tablestream.runtime.rounds import BY_SOURCE, Placed, Round
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST
 from tablestream.topology.graph import (
     ancestors,

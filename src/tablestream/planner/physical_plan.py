@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from tablestream.errors import PlanError
 from tablestream.operators.upsert import OLD
 from tablestream.planner.result import Pointer, Result
+from tablestream.runtime.ports import Port
 from tablestream.runtime.rejections import Shown
-from tablestream.runtime.rounds import Port, Round
+from tablestream.runtime.rounds import Round
 from tablestream.state.changes import KEY_HASH, ROW_TS, foreign_columns, key_columns
 from tablestream.state.shard import plan_changed
 from tablestream.topology.graph import ancestors, history_of

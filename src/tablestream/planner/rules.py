@@ -28,8 +28,8 @@ from tablestream.planner.join_rules import foreign_key_join, key_join, many_to_m
 from tablestream.planner.lowering import Draft, History, Lowering, Made, Remembered, Want, struct_of
 from tablestream.planner.physical_plan import Inputs
 from tablestream.planner.result import Pointer, Result
+from tablestream.runtime.ports import EVERY_SHARD
 from tablestream.runtime.rejections import Shown
-from tablestream.runtime.rounds import EVERY_SHARD
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, key_columns
 from tablestream.topology.graph import base_of, deletes_lost, path_from_base
 from tablestream.topology.keep import Keep

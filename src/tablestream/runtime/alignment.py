@@ -35,9 +35,10 @@ from tablestream.operators.buffer.waiting import ARRIVAL, ARRIVALS, EXISTS, chan
 from tablestream.operators.cells import cell_type, cells, column
 from tablestream.operators.operator import Context
 from tablestream.runtime.order import lowest
-from tablestream.runtime.rounds import Port
+from tablestream.runtime.ports import Port
 from tablestream.state.changes import LIVE, PARTITION, POSITION, ROOT, ROW_TS, TIME
-from tablestream.state.trace import Trace, TraceSpec
+from tablestream.state.trace import Trace
+from tablestream.state.trace_spec import TraceSpec
 
 #: Of a lane: its name, how far it has come, and when it last sent records, in microseconds since 1970.
 LANE, HEARD = "_lane", "_heard"

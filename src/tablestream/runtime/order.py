@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from tablestream.operators.events import ints
-from tablestream.runtime.rounds import RANKS
+from tablestream.runtime.ports import RANKS
 from tablestream.state.changes import BOOTSTRAP, PARTITION, POSITION, ROOT, SEQ, STEP, STEP_HOPS, TIME
 from tablestream.state.positions import Ints, differs, put_back, stacked, starts
 

@@ -36,7 +36,8 @@ from tablestream.runtime.alignment import Alignment
 from tablestream.runtime.drops import example_text, place_text
 from tablestream.runtime.measures import ALIGNMENT, Counts
 from tablestream.runtime.order import number_messages, split_steps
-from tablestream.runtime.rounds import BY_PARTITION, RANKS, Placed, Port, Round
+from tablestream.runtime.ports import RANKS, Port
+from tablestream.runtime.rounds import BY_PARTITION, Placed, Round
 from tablestream.runtime.slices import Inbox
 from tablestream.state.changes import (
     PARTITION,

@@ -25,7 +25,7 @@ from pyspark.sql import types as T
 
 from tablestream.errors import DamagedMessagesError
 from tablestream.runtime.drops import Drops
-from tablestream.runtime.rounds import EVERY_SHARD, METRICS, NOTICES, Port
+from tablestream.runtime.ports import EVERY_SHARD, METRICS, NOTICES, Port
 from tablestream.state.arrow import ipc_stream
 from tablestream.state.births import NewShard
 from tablestream.state.changes import PARTITION

@@ -19,7 +19,8 @@ from pyspark.sql import types as T
 from tablestream.connectors.shipping import has_context
 from tablestream.errors import PlanError
 from tablestream.runtime.drops import DropRules
-from tablestream.runtime.rounds import METRICS, Round
+from tablestream.runtime.ports import METRICS
+from tablestream.runtime.rounds import Round
 from tablestream.spark import blobs
 from tablestream.spark.processor import RoundProcessor
 from tablestream.spark.round_worker import RoundWorker, Settings

@@ -25,8 +25,8 @@ from tablestream.base.data_text import cut_text
 from tablestream.errors import ExpressionError
 from tablestream.operators.reasons import FAILED
 from tablestream.runtime.drops import Drops, example_text, place_text
+from tablestream.runtime.ports import Port
 from tablestream.runtime.rejections import rejections
-from tablestream.runtime.rounds import Port
 from tablestream.spark.failing import HINT, SENTENCE, Watched
 from tablestream.state.changes import PARTITION, POSITION, TS
 

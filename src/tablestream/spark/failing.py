@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 
 from tablestream.base.data_text import LIMIT
 from tablestream.connectors.sink import literal
-from tablestream.runtime.rounds import Port
+from tablestream.runtime.ports import Port
 from tablestream.spark.lineage import explained
 
 if TYPE_CHECKING:

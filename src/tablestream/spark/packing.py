@@ -32,8 +32,8 @@ from tablestream.runtime.drops import (
     unread_text,
 )
 from tablestream.runtime.order import lowest
+from tablestream.runtime.ports import RANKS, Port
 from tablestream.runtime.rejections import REASON, Shown, rejections
-from tablestream.runtime.rounds import RANKS, Port
 from tablestream.spark import blobs
 from tablestream.spark.failed_rows import FailedRecords, FailedRows
 from tablestream.spark.texts import checked_texts

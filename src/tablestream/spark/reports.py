@@ -25,7 +25,8 @@ from tablestream.operators.reasons import FAILED, MALFORMED, NULL_KEY, NULL_TIME
 from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.runtime.drops import ACCEPTED, DropReport, Notice
 from tablestream.runtime.measures import DROPS, FIGURES, MEASURED, MEASURES, OBSERVED, SHARDS, measured
-from tablestream.runtime.rounds import METRICS, NOTICES, copied_name
+from tablestream.runtime.ports import METRICS, NOTICES
+from tablestream.runtime.rounds import copied_name
 from tablestream.spark import blobs
 from tablestream.spark.unpacking import NOTE
 

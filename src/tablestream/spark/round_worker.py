@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 from tablestream.operators.operator import WallClock
 from tablestream.runtime.drops import ONLY_COUNTED, DropRules
 from tablestream.runtime.measures import Counts
-from tablestream.runtime.rounds import METRICS, Placed, Round, copied_name
+from tablestream.runtime.ports import METRICS
+from tablestream.runtime.rounds import Placed, Round, copied_name
 from tablestream.runtime.run_round import run_round
 from tablestream.runtime.slices import RECORD, SLICE_BYTES, SLICE_ROWS, Inbox, slice_numbers
 from tablestream.spark import blobs

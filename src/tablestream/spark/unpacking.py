@@ -19,7 +19,7 @@ from pyspark import TaskContext
 
 from tablestream.connectors.sink import NUMBER, Stage, StagedFiles
 from tablestream.runtime.order import in_order
-from tablestream.runtime.rounds import NOTICES
+from tablestream.runtime.ports import NOTICES
 from tablestream.spark import blobs
 from tablestream.spark.worker_process import begin_task
 from tablestream.state.arrow import in_types

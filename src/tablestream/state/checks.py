@@ -13,8 +13,9 @@ from itertools import pairwise
 import polars as pl
 
 from tablestream.errors import TablestreamError
+from tablestream.state.changes import LIVE
 from tablestream.state.manifest import Manifest
-from tablestream.state.run import LIVE, ChunkInfo, RunInfo, checksum, decode
+from tablestream.state.run import ChunkInfo, RunInfo, checksum, decode
 from tablestream.state.sealed import unseal
 
 #: The trace of texts that are stored beside the chunks.

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
-from tablestream.state.trace import Trace, TraceSpec, numbered_traces
+from tablestream.state.trace import Trace
+from tablestream.state.trace_spec import TraceSpec, numbered_traces
 
 
 def forgotten_traces(specs: Sequence[TraceSpec]) -> Callable[[str], Trace]:

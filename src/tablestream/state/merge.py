@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from tablestream.state.changes import LIVE
 from tablestream.state.positions import MIX, all_same, stable_order, starts
-from tablestream.state.run import LIVE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from tablestream.state.trace import TraceSpec
+    from tablestream.state.trace_spec import TraceSpec
 
 
 def runs_to_merge(rows: Sequence[int]) -> int:

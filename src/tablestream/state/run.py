@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from tablestream.errors import DamagedStateError
 from tablestream.state.arrow import ipc_stream
+from tablestream.state.changes import LIVE
 from tablestream.state.positions import frame_of
 
 if TYPE_CHECKING:
@@ -27,10 +28,9 @@ if TYPE_CHECKING:
 
     from tablestream.state.cache import ChunkCache
     from tablestream.state.store import StateStore
-    from tablestream.state.trace import TraceSpec
+    from tablestream.state.trace_spec import TraceSpec
 
 CHUNK_SIZE_BYTES = 16 * 1024 * 1024
-LIVE = "_live"  # False marks a tombstone
 
 _WRITE = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", compression_level=1), use_threads=False)
 _READ = pa.ipc.IpcReadOptions(use_threads=False)

@@ -11,7 +11,8 @@ from tablestream.state import manifest as manifests
 from tablestream.state.manifest import Manifest
 from tablestream.state.run import CHUNK_SIZE_BYTES, RESTORE_HINT, RunStorage, RunUse
 from tablestream.state.sealed import seal, unseal
-from tablestream.state.trace import Trace, TraceSpec
+from tablestream.state.trace import Trace
+from tablestream.state.trace_spec import TraceSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

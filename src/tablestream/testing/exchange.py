@@ -18,7 +18,8 @@ from pyspark.sql import types as T
 
 from tablestream.connectors.sink import quoted
 from tablestream.runtime.drops import DropRules
-from tablestream.runtime.rounds import METRICS, NOTICES, Round
+from tablestream.runtime.ports import METRICS, NOTICES
+from tablestream.runtime.rounds import Round
 from tablestream.spark import blobs
 from tablestream.spark.exchange import Batches, Observations
 from tablestream.spark.round_worker import RoundWorker, Settings

@@ -62,7 +62,7 @@ from tablestream.state.changes import (
     foreign_columns,
     number_keys,
 )
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 
 #: A row's time; `END`, after all bounds: it has none.
 _DATED = "_dated"

@@ -38,7 +38,7 @@ from tablestream.operators.buffer.waiting import (
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, OfTable
 from tablestream.operators.reasons import LATE
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, TS
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ from tablestream.operators.events import ends, ints, stored_rows
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, OfTable, keyed_rows
 from tablestream.operators.upsert import Upsert
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, STEP, TS, number_keys
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 
 SINCE = "_since"
 #: The trace of held rows by key. The indexes store their keys: one by the times since which they wait, one by arrival.

@@ -29,7 +29,8 @@ import polars as pl
 from tablestream.operators.events import ints
 from tablestream.operators.operator import Context
 from tablestream.state.changes import LIVE
-from tablestream.state.trace import Trace, TraceSpec
+from tablestream.state.trace import Trace
+from tablestream.state.trace_spec import TraceSpec
 
 #: Before and after all times. `END` is also the start of an index in which nothing waits.
 BEGIN, END = -(1 << 63), (1 << 63) - 1

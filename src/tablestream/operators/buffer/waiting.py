@@ -18,7 +18,7 @@ from tablestream.operators.buffer.time_index import BEGIN, TimeIndex, by_time, l
 from tablestream.operators.events import bools, ranks
 from tablestream.operators.operator import NUMBER, PARENT, Context
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 
 #: Of a waiting row: its number among all that ever waited here, and when it arrived, on the wall clock.
 ARRIVAL, ARRIVED = "_arrival", "_arrived"

@@ -63,7 +63,8 @@ from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Of
 from tablestream.operators.reasons import ADDED_COLUMN, REPEATED, UNKNOWN_VALUE
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, number_keys
 from tablestream.state.positions import Bools, gather, starts
-from tablestream.state.trace import Trace, TraceSpec
+from tablestream.state.trace import Trace
+from tablestream.state.trace_spec import TraceSpec
 
 #: What `MovedRows` reads of a message: whether a row was ever moved to its key; of a move, both keys and the
 #: transaction, and whether it is the row that left.

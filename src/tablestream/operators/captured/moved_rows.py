@@ -41,7 +41,7 @@ from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Of
 from tablestream.operators.reasons import UNKNOWN_VALUE
 from tablestream.state.changes import KEY_HASH, LIVE, SEQ, STEP, TS, number_keys
 from tablestream.state.positions import gather
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 
 _ROWS, _LEAVING, _HASH = "rows", "leaving", "_h"
 #: Of each column of a row, the place of its value in the pool; -1: unknown.

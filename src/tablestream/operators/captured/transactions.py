@@ -57,7 +57,7 @@ from tablestream.state.changes import (
     number_keys,
     stable_hash,
 )
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 
 TRANSACTION, EVENT = "_tx", "_event"
 _OF_EVENT = {

@@ -90,7 +90,8 @@ from tablestream.state.changes import (
     number_keys,
 )
 from tablestream.state.positions import Bools, Ints, gather
-from tablestream.state.trace import Found, TraceSpec
+from tablestream.state.trace import Found
+from tablestream.state.trace_spec import TraceSpec
 
 #: A number that rises with the as-of time among the subscriptions to one right key, and tells most keys apart.
 KEY_TIME = "_kt"

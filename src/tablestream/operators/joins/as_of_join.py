@@ -64,7 +64,7 @@ from tablestream.operators.reasons import BEFORE_HISTORY, LATE, NULL_KEY_OR_VALU
 from tablestream.operators.versions import OpenVersions, Versions
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, STEP, TS, key_columns
 from tablestream.state.positions import Ints, gather
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 
 OBSERVED, BUFFERED, NEWEST = "observed", "buffered", "newest"
 

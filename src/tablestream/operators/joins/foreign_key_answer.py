@@ -96,7 +96,8 @@ from tablestream.state.changes import (
     last_by,
 )
 from tablestream.state.positions import Bools, Ints, gather, starts
-from tablestream.state.trace import Trace, TraceSpec
+from tablestream.state.trace import Trace
+from tablestream.state.trace_spec import TraceSpec
 
 #: Emission number of an answer to a left message: after the fan-out of a right change.
 AFTER_FAN_OUT = 1 << 38

@@ -56,7 +56,7 @@ from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Fi
 from tablestream.operators.reasons import NULL_FOREIGN_KEY
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS
 from tablestream.state.positions import Bools, Ints, gather
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 
 
 class Rules(Enum):

@@ -16,7 +16,7 @@ from tablestream.operators.joins.foreign_key_answer import AFTER_FAN_OUT, Foreig
 from tablestream.operators.joins.foreign_key_subscribe import TO_RIGHT, ForeignKeySubscribe
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, HasFinal
 from tablestream.state.changes import SEQ, STEP
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 
 #: Places per message: one for a right change, the others for what a left change causes.
 _PLACES = 4

@@ -36,7 +36,7 @@ from tablestream.operators.reasons import EXPIRED
 from tablestream.operators.versions import BOUND, INPUT, POSITION, OpenVersions, Versions, columns_of
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, TS, last_by
 from tablestream.state.positions import gather
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 
 #: The number of the input.
 _SUBSCRIPTIONS = 0

@@ -39,7 +39,7 @@ from tablestream.operators.reasons import EXPIRED
 from tablestream.operators.versions import BOUND, INPUT, POSITION, OpenVersions, Versions, columns_of
 from tablestream.state.changes import KEY_HASH, LATEST, LIVE, SEQ, STEP, TS
 from tablestream.state.positions import gather
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 
 #: A piece of the result: the change that causes it, its time span, and the places of both rows; -1: none.
 _PIECE: Mapping[str, type[pl.DataType]] = dict.fromkeys(

@@ -33,7 +33,7 @@ from tablestream.operators.reasons import EXPIRED, NULL_FOREIGN_KEY
 from tablestream.operators.versions import BOUND, POSITION, OpenVersions, Versions, columns_of
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LATEST, LIVE, SEQ, TS
 from tablestream.state.positions import gather
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 
 #: Whether a subscription is new and asks for its right rows.
 ASKS = "_asks"

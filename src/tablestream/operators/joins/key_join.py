@@ -66,7 +66,7 @@ from tablestream.operators.operator import (
 )
 from tablestream.state.changes import KEY_HASH, LIVE, ROW_TS, SEQ, STEP, TS
 from tablestream.state.positions import Bools, Ints, gather, put_back, starts
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 
 How = Literal["inner", "left", "right", "outer"]
 

@@ -65,7 +65,8 @@ from tablestream.operators.operator import (
 )
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
 from tablestream.state.positions import MIX, Bools, Ints, gather
-from tablestream.state.trace import Found, TraceSpec
+from tablestream.state.trace import Found
+from tablestream.state.trace_spec import TraceSpec
 
 #: The hash of the join value to which a row moves, in the message to the one that it leaves; null: to none.
 TARGET = "_to"

@@ -35,7 +35,7 @@ from tablestream.operators.reasons import EXPIRED
 from tablestream.operators.versions import History, OpenVersions, Versions, columns_of
 from tablestream.state.changes import KEY_HASH, LATEST, LIVE, SEQ, STEP, TS
 from tablestream.state.positions import gather
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 
 #: Where a piece ends; null: it is open.
 END = "_end"

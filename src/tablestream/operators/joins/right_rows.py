@@ -15,7 +15,7 @@ from tablestream.operators.joins.foreign_key_subscribe import ForeignKeySubscrib
 from tablestream.operators.joins.global_join import GlobalJoin
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator
 from tablestream.state.changes import KEY_HASH, LIVE, TS
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ from tablestream.state.changes import (
     TS,
 )
 from tablestream.state.positions import Ints, gather
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 
 
 @dataclass(frozen=True)

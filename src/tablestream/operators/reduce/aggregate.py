@@ -30,7 +30,8 @@ from tablestream.operators.reduce.ranked_counts import remember_values, values_n
 from tablestream.operators.reduce.totals import Function
 from tablestream.state.changes import FOREIGN_HASH, LIVE, TS
 from tablestream.state.positions import Ints
-from tablestream.state.trace import Trace, TraceSpec
+from tablestream.state.trace import Trace
+from tablestream.state.trace_spec import TraceSpec
 
 AnyFunction: TypeAlias = Function | Collected | OfCounts
 """A running total, an aggregate of a group's rows, or one of how many rows have each value."""

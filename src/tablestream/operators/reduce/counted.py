@@ -33,7 +33,8 @@ from tablestream.operators.reduce.collected import hashable, without_minus_zero
 from tablestream.operators.reduce.groups import GroupEvents
 from tablestream.state.changes import FOREIGN_HASH, LIVE, number_keys, stable_hash
 from tablestream.state.positions import MIX, Bools, Ints
-from tablestream.state.trace import Trace, TraceSpec
+from tablestream.state.trace import Trace
+from tablestream.state.trace_spec import TraceSpec
 
 VALUE_HASH, VALUE, COUNT = "_vh", "_value", "_count"
 _AT, _MOVE, _CELL = "_at", "_move", "_cell"

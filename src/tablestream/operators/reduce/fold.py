@@ -40,7 +40,7 @@ from tablestream.operators.reduce.regroup import OLD
 from tablestream.operators.reduce.user_values import DELETES, IS_NULL, misfit, reader, writer
 from tablestream.state.changes import LIVE, NOTHING, SEQ
 from tablestream.state.positions import Bools
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 
 AGGREGATE = "aggregate"
 #: Of a stored group: it has an aggregate. One that a function deleted may be remembered, for its number of rows.

@@ -37,7 +37,8 @@ from tablestream.state.changes import (
     number_keys,
 )
 from tablestream.state.positions import Bools, Ints, gather, starts
-from tablestream.state.trace import Trace, TraceSpec
+from tablestream.state.trace import Trace
+from tablestream.state.trace_spec import TraceSpec
 
 #: How many rows a group has.
 ROWS = "_rows"

@@ -39,7 +39,8 @@ from tablestream.operators.reduce.regroup import IS
 from tablestream.operators.reduce.row_versions import TURN, RowVersions, group_numbers
 from tablestream.state.changes import FOREIGN_HASH, LIVE, SEQ, last_by
 from tablestream.state.positions import Bools, Ints, gather
-from tablestream.state.trace import Trace, TraceSpec
+from tablestream.state.trace import Trace
+from tablestream.state.trace_spec import TraceSpec
 
 #: The trace of the rows of all groups.
 ROWS_OF_GROUPS = "rows of groups"

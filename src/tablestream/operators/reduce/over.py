@@ -49,7 +49,7 @@ from tablestream.operators.reduce.ranking import sorted_by
 from tablestream.operators.reduce.regroup import IS, Regroup
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS, last_by, number_keys
 from tablestream.state.positions import Bools, Ints, expanded, put_back, stable_order, starts
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 
 #: Whether a row that leaves a partition comes to another one.
 MOVES = "_moves"

@@ -31,7 +31,8 @@ from tablestream.operators.reduce.totals import Function, Totals
 from tablestream.operators.reduce.user_values import IS_NULL, any_reader, writer
 from tablestream.state.changes import SEQ
 from tablestream.state.positions import Ints
-from tablestream.state.trace import Trace, TraceSpec
+from tablestream.state.trace import Trace
+from tablestream.state.trace_spec import TraceSpec
 
 
 class Methods(Protocol):

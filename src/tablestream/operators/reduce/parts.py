@@ -19,7 +19,7 @@ from tablestream.operators.cells import dtype
 from tablestream.operators.operator import CanBeThin, Context, Emission
 from tablestream.operators.reduce.groups import EXISTS, GroupEvents
 from tablestream.operators.reduce.regroup import message_schema
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 
 #: About so many bytes of results are made at once.
 PART_BYTES = 32 << 20

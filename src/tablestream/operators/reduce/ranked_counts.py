@@ -57,7 +57,8 @@ from tablestream.operators.reduce.heads import are_large, most_heads
 from tablestream.operators.reduce.row_versions import group_numbers
 from tablestream.state.changes import FOREIGN_HASH, LIVE
 from tablestream.state.positions import Bools, Ints
-from tablestream.state.trace import Trace, TraceSpec
+from tablestream.state.trace import Trace
+from tablestream.state.trace_spec import TraceSpec
 
 #: What a picker returns if its heads do not have the value.
 SHORT = object()

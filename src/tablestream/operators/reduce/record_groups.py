@@ -28,7 +28,7 @@ from tablestream.operators.reduce.aggregate import Aggregate
 from tablestream.operators.reduce.fold import Fold
 from tablestream.operators.reduce.regroup import IS, OLD, WAS
 from tablestream.state.changes import FOREIGN_HASH, LIVE
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ from tablestream.operators.events import (
 from tablestream.operators.operator import NUMBER, PARENT, Context, Emission, Operator, keyed_rows
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, LIVE, SEQ, STEP, TS
 from tablestream.state.positions import gather
-from tablestream.state.trace import TraceSpec
+from tablestream.state.trace_spec import TraceSpec
 
 #: Columns of a message: the old row, and whether the message has an old row and a new one.
 OLD, WAS, IS = "old", "_was", "_is"

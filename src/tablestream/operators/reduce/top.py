@@ -37,7 +37,8 @@ from tablestream.operators.reduce.parts import OfGroups
 from tablestream.operators.reduce.ranking import Moves, Order
 from tablestream.state.changes import FOREIGN_HASH, LIVE, TS, key_columns
 from tablestream.state.positions import gather, starts
-from tablestream.state.trace import Trace, TraceSpec
+from tablestream.state.trace import Trace
+from tablestream.state.trace_spec import TraceSpec
 
 #: The rank, where ranks are read from the state.
 RANK = "rank"
