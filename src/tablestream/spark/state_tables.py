@@ -25,12 +25,12 @@ class TableSize:
     """The table, and its key columns."""
     is_versioned: bool
     """Whether the state has its versions."""
-    waits: bool
-    """Whether it is what waits in a buffer."""
     rows: int
     size_bytes: int
     """What is stored, in all shards: rows, including tombstones and rows that a merge will remove, and their compressed
     bytes. A row of which several shards have a copy counts once."""
+    waits: bool = False
+    """Whether it is what waits in a buffer."""
 
     def __str__(self) -> str:
         """How large it is."""
@@ -74,7 +74,7 @@ def _size(table: StoredTable, heads: Sequence[Manifest]) -> TableSize:
         table.name,
         tuple(one.name for one in table.key),
         table.history is not None,
-        table.waits,
         max(rows, default=0) if table.copied else sum(rows) // copies,
         sum(sizes),
+        table.waits,
     )
