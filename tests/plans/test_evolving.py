@@ -305,7 +305,7 @@ def test_a_maintained_table_keeps_the_columns_that_its_output_no_longer_has() ->
     old, (new, plan) = facts([of("Name", "city", "n")])[0], facts([of("name", "m")])
     (output,) = (one for one in fates(old, new, plan, ("target 0",)) if one.part == "output")
     assert (output.fate, output.why) == (
-        "brought over", "target 0 gets the new table as it is; the columns city, n stay in it"
+        "brought over", "target 0 gets the new table as it is; the columns Name, city, n stay in it"
     )  # fmt: skip
 
 

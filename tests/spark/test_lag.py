@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import tablestream as ts
 from tablestream.cli import app
 from tablestream.cli.exit_codes import ExitCode
+from tablestream.connectors import file_log
 from tablestream.connectors.delta import lag as of_delta
 from tablestream.errors import StateError
 from tests.kafka.topics import Topics, record
@@ -85,7 +86,7 @@ def test_files_that_are_not_in_the_source_s_log_are_behind(spark: SparkSession, 
 
 @pytest.mark.parametrize("kind", ["parquet", "orc"])
 def test_files_that_count_their_records_are_behind_by_records(
-    spark: SparkSession, tmp_path: Path, kind: str
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     files, checkpoint = tmp_path / "o n%e", tmp_path / "checkpoint"
 
@@ -100,6 +101,9 @@ def test_files_that_count_their_records_are_behind_by_records(
     (found,) = ts.lag(spark, checkpoint).sources
     assert (found.count, found.unit, found.records) == (2, "files", 3)
     assert "2 files, 3 records" in said(checkpoint)
+    with monkeypatch.context() as patched:
+        patched.setattr(file_log, "_MOST_OPENED", 1)
+        assert ts.lag(spark, checkpoint).sources[0].records is None
     (files / f"broken.{kind}").write_bytes(b"none")
     (found,) = ts.lag(spark, checkpoint).sources
     assert (found.count, found.records) == (3, None)

@@ -78,7 +78,7 @@ REFUSED = {
         (1, 89, "WHERE", "id is ambiguous: p.id, w.id.")
     ],
     "SELECT p.id FROM people p CROSS JOIN (VALUES (1, 2), (3)) AS v(a)": [
-        (1, 54, "VALUES", "A row of VALUES has 1 columns, and the first one 2.")
+        (1, 55, "VALUES", "This row has another number of columns than the first one.")
     ],
     "SELECT p.id FROM people p CROSS JOIN (VALUES (1, 2)) AS v(a, a)": [
         (1, 27, "VALUES", "Two columns or two inputs have one name.")

@@ -245,6 +245,10 @@ def test_versions_by_time_and_the_errors_of_read_state(spark: SparkSession) -> N
         driver.state("tickers", as_of="2024-01-01 10:00")
     with pytest.raises(ArgumentError, match="no table 'quotes'"):
         driver.state("quotes")
+    named = Driver(tickers(spark).materialize().to(ts.to_memory("named"), name="shown"), shards=2)
+    named.pipe("tickers", "ticker|price|at\nA|1|2024-01-01 12:00")
+    named.run()
+    assert [row.price for row in named.state("shown")] == [1]
     with pytest.raises(NotVersionedError):
         driver.state("counted", as_of="2024-01-01 12:15")
 

@@ -21,13 +21,12 @@ import sys
 from tablestream.base.extras import install_hint
 
 try:
-    import rich as _rich  # noqa: F401 - imported to see whether it is there
-    import typer as _typer  # noqa: F401 - the same
-except ModuleNotFoundError as missing:
-    sys.stderr.write(f"The command line needs {missing.name}. {install_hint('cli')}\n")
-    raise SystemExit(2) from missing
-
-try:
+    try:
+        import rich as _rich  # noqa: F401 - imported to see whether it is there
+        import typer as _typer  # noqa: F401 - the same
+    except ModuleNotFoundError as missing:
+        sys.stderr.write(f"The command line needs {missing.name}. {install_hint('cli')}\n")
+        raise SystemExit(2) from missing
     from tablestream.cli.commands import app, main
 except KeyboardInterrupt:  # Ctrl-C while it is imported, before a command can say so
     raise SystemExit(130) from None

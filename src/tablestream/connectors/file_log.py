@@ -18,6 +18,7 @@ from tablestream.connectors.spark_place import no_pattern
 _LOG_OFFSET = "logOffset"
 #: The formats of files, by their endings, that say how many records they have.
 _COUNTED = frozenset({"parquet", "orc"})
+#: How many files are opened for it at most.
 _MOST_OPENED = 1_000
 #: What Spark raises for a file that it cannot read.
 _UNREADABLE = (PySparkException, Py4JJavaError)

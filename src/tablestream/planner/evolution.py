@@ -427,8 +427,8 @@ def _of_outputs(
 
 def _left_over(old: OutputFacts, new: OutputFacts) -> str:
     """Which columns a maintained target keeps that the output no longer has."""
-    names = {one.name.casefold() for one in (*(new.key or ()), *new.value)}
-    gone = [one.name for one in (*(old.key or ()), *old.value) if one.name.casefold() not in names]
+    names = {one.name for one in (*(new.key or ()), *new.value)}
+    gone = [one.name for one in (*(old.key or ()), *old.value) if one.name not in names]
     return f"; {_columns(gone)} {'stays' if len(gone) == 1 else 'stay'} in it" if gone else ""
 
 

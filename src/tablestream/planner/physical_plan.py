@@ -17,7 +17,7 @@ from tablestream.runtime.rounds import Round
 from tablestream.state.changes import KEY_HASH, ROW_TS, foreign_columns, key_columns
 from tablestream.state.shard import plan_changed
 from tablestream.topology.graph import ancestors, history_of
-from tablestream.topology.needed import SIDES, sides_named
+from tablestream.topology.needed import sides_named
 from tablestream.topology.nodes import Expression, Fields, Node, Source
 
 if TYPE_CHECKING:
@@ -315,4 +315,4 @@ def _for_people(text: str) -> str:
 def _line_for_people(line: str) -> str:
     head, colon, rest = line.partition(": ")
     names = head.rpartition(" of ")[2].split(", ")
-    return f"{head}{colon}{sides_named(rest, names)}" if len(names) == len(SIDES) else line
+    return f"{head}{colon}{sides_named(rest, names)}"

@@ -43,7 +43,7 @@ from tablestream.provenance.rules.views import (
 )
 from tablestream.provenance.steps import ROWS, Lineage, Step
 from tablestream.provenance.walk import Follow
-from tablestream.topology.graph import base_of, named_as
+from tablestream.topology.graph import named_as
 from tablestream.topology.keep import Keep
 from tablestream.topology.many_to_many import ManyToMany
 from tablestream.topology.needed import sides_named
@@ -53,7 +53,6 @@ from tablestream.topology.nodes import (
     Deduplicate,
     Filter,
     ForeignKeyJoin,
-    Join,
     KeyJoin,
     Materialize,
     Node,
@@ -156,9 +155,13 @@ def _step(node: Node, names: Mapping[Node, str], kind: str, parts: Parts, tables
 
 
 def _sides(parents: Sequence[Node]) -> Sequence[Node]:
-    """The tables that the sides in a step's expressions are: its own, or those of the join that it is a view of."""
-    joins = (base_of(one) for one in parents) if len(parents) == 1 else ()
-    return next((one.parents for one in joins if isinstance(one, Join)), parents if len(parents) > 1 else ())
+    """The tables that the sides in a step's expressions are: its own, or those of the join that it selects from."""
+    if len(parents) != 1:
+        return parents
+    node = parents[0]
+    while node.parents and not isinstance(node, Join):
+        node = node.parents[0]
+    return node.parents
 
 
 def _kind(node: Node, context: Described) -> str:

@@ -77,7 +77,8 @@ def shown(spark: SparkSession, table: StoredTable) -> list[Column]:
     if table.waits:
         added[CHANGE_TYPE] = F.when(opened(0, EXISTS), "upsert").otherwise("delete")
     fold = folding(spark)
-    taken = [one.name for one in (*table.key, *table.value) if fold(one.name) in set(map(fold, added))]
+    names = set(map(fold, added))
+    taken = [one.name for one in (*table.key, *table.value) if fold(one.name) in names]
     if taken:
         raise ColumnCollisionError(
             f"'{table.name}' has a column {taken[0]}, which the result uses itself.",

@@ -161,7 +161,7 @@ def _elements(made: exp.Expr, element: str, place: str, scope: Scope) -> tuple[s
         tuples = [one.expressions if isinstance(one, exp.Tuple) else [one] for one in made.expressions]
         for row, some in zip(made.expressions, tuples, strict=True):
             if len(some) != len(tuples[0]):
-                said = f"A row of VALUES has {len(some)} columns, and the first one {len(tuples[0])}."
+                said = "This row has another number of columns than the first one."
                 raise scope.context.refuse(row, "VALUES", said, "Give each row a value for each column.")
         untyped = [all(isinstance(one, exp.Null) for one in some) for some in zip(*tuples, strict=True)]
         tuples = [

@@ -318,9 +318,8 @@ class Driver:
                 hint="Pipe records and run(). A plan without joins and groups has no state.",
                 where=user_line(),
             )
-        outputs = {name: named_as(self._result(name).ending.node, self._plan.names) for name in self._names}
         tables = decode(unseal(texts[0], "tables"))
-        found = chosen(tables, table if table in tables.by_name else outputs.get(table, table))
+        found = chosen(tables, table if table in tables.by_name else self._table_of(table))
         stores = [
             store.copy()
             for (number, _), store in self._state.stores.items()
@@ -371,6 +370,11 @@ class Driver:
         its = earlier._rejected.get(earlier._results[place].ending.node)
         if mine is not None and its is not None:
             self._results[mine].follow(earlier._results[its])
+
+    def _table_of(self, name: str) -> str:
+        """The table of an output; the name itself if none is called so."""
+        ending = self._results[self._names[name]].ending if name in self._names else None
+        return name if ending is None or ending.rejected else named_as(ending.node, self._plan.names)
 
     def _result(self, output: str | None) -> Results:
         if output is None:

@@ -26,8 +26,11 @@ from tablestream.topology.nodes import (
 
 #: What stands before the names of columns in the expressions of a join: ``__left.x`` is column ``x`` of its left side.
 SIDES = "__left", "__right"
-#: A column of a side under its own name.
-_SAME_NAME = re.compile(rf"\b({'|'.join(SIDES)})\.(.{{1,100}}?) AS (?:`\2`|\2(?!\w))")
+_SIDE = rf"\b({'|'.join(SIDES)})\."
+_OF_SIDE = re.compile(_SIDE)
+#: A column of a side under its own name; what says whether a side has a row, which is called as no column is.
+_SAME_NAME = re.compile(rf"{_SIDE}(.{{1,100}}?) AS (?:`\2`|\2(?!\w))")
+_FLAG = re.compile(rf"{_SIDE}(?=[\s),;]|$)")
 
 
 def sides_named(text: str, names: Sequence[str]) -> str:
@@ -38,14 +41,13 @@ def sides_named(text: str, names: Sequence[str]) -> str:
     >>> sides_named("(__left.n AS n * __right.price AS price)", ["orders", "prices"])
     '(orders.n * prices.price)'
     >>> sides_named("__left.a AS a - __right.b AS b", ["t", "t"]), sides_named("__right. IS NULL", ["t", "u"])
-    ('left.a - right.b', 'u.exists() IS NULL')
+    ('left.a - right.b', 'u.exists IS NULL')
     """
-    shown = ("left", "right") if len(set(names)) < len(names) else names
-    text = _SAME_NAME.sub(r"\1.\2", text)
-    for side, name in zip(SIDES, shown, strict=False):
-        text = f"{name}.".join(re.split(rf"\b{side}\.(?=[\w`])", text))
-        text = text.replace(f"{side}.", f"{name}.exists()")
-    return text
+    if len(names) != len(SIDES):
+        return text
+    left, right = ("left", "right") if names[0] == names[1] else names
+    text = _FLAG.sub(r"\1.exists", _SAME_NAME.sub(r"\1.\2", text))
+    return _OF_SIDE.sub(lambda found: f"{left if found[1] == SIDES[0] else right}.", text)
 
 
 def needed_columns(
