@@ -53,6 +53,7 @@ from tablestream.topology.nodes import (
     Deduplicate,
     Filter,
     ForeignKeyJoin,
+    Join,
     KeyJoin,
     Materialize,
     Node,
