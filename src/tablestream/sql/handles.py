@@ -12,9 +12,8 @@ from pyspark.sql import types as T
 
 from tablestream import functions as tf
 from tablestream.base.calling import user_line
+from tablestream.handles.unions import same_column
 from tablestream.handles.values import empty
-from tablestream.spark.columns import SparkExpression, quoted
-from tablestream.spark.row import plain
 from tablestream.streams import Stream
 from tablestream.tables import Table
 from tablestream.topology.graph import ancestors
@@ -89,7 +88,7 @@ def with_key_names(handle: Handle, names: Sequence[str]) -> Handle:
     if list(names) == handle.key_columns:
         return handle
     key = tuple(Field(name, one.type) for name, one in zip(names, node.key, strict=True))
-    columns = tuple(Named(one.name, _same(one.name)) for one in node.value)
+    columns = tuple(Named(one.name, same_column(one.name)) for one in node.value)
     select = Select(
         name=f"{handle.name}_select",
         where=user_line(),
@@ -113,11 +112,6 @@ def with_values(handle: Handle, names: Mapping[str, str]) -> Handle:
         key=node.key,
         value=tuple(replace(one, name=names[one.name]) for one in kept),
         parent=node,
-        columns=tuple(Named(names[one.name], _same(one.name)) for one in kept),
+        columns=tuple(Named(names[one.name], same_column(one.name)) for one in kept),
     )
     return type(handle)(select, session_of(handle))
-
-
-def _same(name: str) -> SparkExpression:
-    """A column as it is."""
-    return SparkExpression(plain(name) or quoted(name), name, frozenset({name}), harmless=True)
