@@ -136,7 +136,7 @@ def test_the_list_of_errors_has_the_classes_of_each_code() -> None:
     ("page", "said", "number"),
     [
         ("semantics/README", r"`shards=`, default (\d+), fixed", options.DEFAULT_SHARDS),
-        ("operations", r"fixed for a checkpoint: (\d+) by default", options.DEFAULT_SHARDS),
+        ("operations", r"shards \| (\d+) by default", options.DEFAULT_SHARDS),
         (
             "semantics/foreign-key-join",
             r"shard's copy is larger than (\d+) MB",
