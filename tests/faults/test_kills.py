@@ -216,6 +216,7 @@ def differing(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
     return [name for name in expected if found[name] != expected[name]]
 
 
+@pytest.mark.exhaustive  # of kills, others are in tests/demo and tests/faults/test_evolving_kills.py
 @pytest.mark.timeout(SECONDS + 100)
 def test_what_happens_to_processes_and_tasks_does_not_show(
     make: Callable[[str], Query], delta_spark: SparkSession, undisturbed: tuple[Query, dict[str, Any]]
