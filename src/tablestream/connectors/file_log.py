@@ -5,23 +5,20 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import unquote
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tablestream.connectors.lag import Behind
 from tablestream.connectors.place import Place
 from tablestream.connectors.small_texts import json_object, small_lines
-from tablestream.connectors.spark_place import no_pattern
+from tablestream.connectors.spark_place import UNREADABLE, no_pattern
 
 _LOG_OFFSET = "logOffset"
 #: The formats of files, by their endings, that say how many records they have.
 _COUNTED = frozenset({"parquet", "orc"})
 #: How many files are opened for it at most.
 _MOST_OPENED = 1_000
-#: What Spark raises for a file that it cannot read.
-_UNREADABLE = (PySparkException, Py4JJavaError)
 
 
 def files_read(spark: SparkSession, checkpoint: str, number: int, offset: Any) -> dict[str, int] | None:
@@ -81,7 +78,7 @@ def _records(spark: SparkSession, files: list[str]) -> int | None:
         return None
     try:
         return spark.read.format(ending).load([no_pattern(unquote(one)) for one in files]).count()
-    except _UNREADABLE:  # a file is not whole, or gone by now
+    except UNREADABLE:  # a file is not whole, or gone by now
         return None
 
 

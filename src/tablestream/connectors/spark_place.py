@@ -12,12 +12,15 @@ from functools import lru_cache
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, IllegalArgumentException
+from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 from pyspark.sql import SparkSession
 
 from tablestream.connectors.place import Place
 from tablestream.connectors.shipping import has_context, is_local
 from tablestream.errors import ArgumentError, MalformedRecordError
+
+#: What Spark raises for what it cannot read, such as a file that is not whole, or is gone.
+UNREADABLE = (PySparkException, Py4JJavaError)
 
 #: The name of a file that does not exist.
 _NOWHERE = "_tablestream_nowhere"

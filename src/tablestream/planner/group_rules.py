@@ -207,10 +207,10 @@ def _by_group(
     name, first = lowering.names[node], 1 + lowering.produce(base_of(node.parent))
     port, sender, reader = words
     rows = Want(((*path_from_base(node.parent), node.serial), 1), first, KEY_HASH, f"{name}[rows]")
-    rows = lowering.read(node.parent, rows, node.parent.key, *_grouping(lowering, node), latest_only=True)
+    grouped = lowering.read(node.parent, rows, node.parent.key, *_grouping(lowering, node), latest_only=True)
     messages = Want(((node.serial,), 2), first + 1, FOREIGN_HASH, f"{name}[{port}]")
     drafts = (
-        Draft(node, f"{name}/{sender}", first, sends, [rows], (messages,)),
+        Draft(node, f"{name}/{sender}", first, sends, [grouped], (messages,)),
         Draft(node, f"{name}/{reader}", first + 1, reads, [messages], remembers=remembers),
     )
     return Made(first + 1, Result.computed(node, "v0"), drafts)

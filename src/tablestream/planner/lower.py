@@ -242,6 +242,7 @@ class _Finishing:
     def physical_plan(self) -> PhysicalPlan:
         """Make the physical plan."""
         readers: dict[Node, list[Reader]] = {}
+        # Those of a source that do not wait come first.
         for read, reader in sorted(self._reading.items(), key=lambda one: one[0] in self._buffers):
             readers.setdefault(read.base, []).append(reader)
         return PhysicalPlan(

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tablestream.connectors.shipping import has_context
+from tablestream.connectors.spark_place import UNREADABLE
 from tablestream.errors import StateError
 from tablestream.planner.evolution import NOT_WHOLE, PartFate
 from tablestream.spark.state_tables import TableSize, summary
@@ -19,8 +18,6 @@ from tablestream.spark.state_tables import TableSize, summary
 #: On two cores a join of 10,000,000 rows took 79 s, ten plans with 1,000,000 orders 15 to 37 s (docs/scale.md).
 _START_S, _ROWS_PER_CORE_SECOND = 15, 80_000
 _MINUTE_S = 60
-#: What Spark raises where a checkpoint or a target cannot be read.
-UNREADABLE = (PySparkException, Py4JJavaError)
 _MOST_REASONS = 3
 _REFILL = "With ts.evolve(..., refill=True), or --refill, it can evolve now: all logs are read once more."
 _NO_REFILL = "Without refill=True, or --refill, it can evolve: from the rows that the state has."

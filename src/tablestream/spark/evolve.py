@@ -27,6 +27,7 @@ from tablestream.connectors.place import Place
 from tablestream.connectors.shipping import has_context
 from tablestream.connectors.sink import Sink, checked_path, quoted
 from tablestream.connectors.small_texts import numbered_names
+from tablestream.connectors.spark_place import UNREADABLE
 from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import ArgumentError, PlanChangedError, StateError, TablestreamError
 from tablestream.planner.evolution import Facts, Fate, fates, records_wait, table_of
@@ -38,7 +39,7 @@ from tablestream.spark.bootstrap import bootstrap_of, check_keys, check_plain, p
 from tablestream.spark.bootstrap_frame import Bootstrap
 from tablestream.spark.checkpoint_files import CheckpointFiles
 from tablestream.spark.columns import spark_type
-from tablestream.spark.evolution import OTHER_PLAN, UNREADABLE, Evolution, evolving, hint_of, sized
+from tablestream.spark.evolution import OTHER_PLAN, Evolution, evolving, hint_of, sized
 from tablestream.spark.failures import saying_what_failed
 from tablestream.spark.generations import Generation, id_of_query, moment_of
 from tablestream.spark.options import Alignment, Compat, OnError, kept_options, plan_options

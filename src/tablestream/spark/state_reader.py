@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -132,7 +133,7 @@ def read_stored(
     """Return a table in the state, and its rows as `read_state` does; it raises the same errors."""
     state = StoredState.current(spark, checkpoint, batch_id)
     prepare_workers(spark)
-    found = _found(state, table)
+    found = chosen(state.tables(), table, partial(_table_of, state))
     moment_us = None if as_of is None else moment_of(state.spark, found, as_of)
     wanted = None if key is None else KeyRows.of(state, found, key)
     if moment_us is not None:
@@ -146,16 +147,13 @@ def read_stored(
     return found, wanted.only(rows.select(*columns))
 
 
-def _found(state: StoredState, name: str) -> StoredTable:
-    """Find a table by its name, else by that of an output."""
-    stored = state.tables()
-    if name in stored.by_name:
-        return stored.by_name[name]
+def _table_of(state: StoredState, name: str) -> str:
+    """The name of an output's table; the name itself if no output is called so, or another version began the query."""
     try:
         lineage = stored_steps(state.spark, state.checkpoint)
-    except StateError:  # another version has started the query
-        return chosen(stored, name)
-    return chosen(stored, lineage.steps[lineage.outputs[name]].title if name in lineage.outputs else name)
+    except StateError:
+        return name
+    return lineage.steps[lineage.outputs[name]].title if name in lineage.outputs else name
 
 
 def key_frame(wanted: KeyRows, as_of_us: int | None = None) -> DataFrame:

@@ -146,26 +146,23 @@ class KeyRows:
     table: StoredTable
     """The state, and the table."""
     values: Sequence[Column]
-    """The values of the key's columns, in their order."""
-    hashed: int
-    """The hash that its rows are stored by."""
+    """The values of the key's columns, in their order; at least those that are hashed."""
 
     @classmethod
     def of(cls, state: StoredState, table: StoredTable, given: Any) -> KeyRows:
         """Read a key as the user gives it."""
         fields = [T.StructField(one.name, spark_type(one)) for one in table.key]
-        return cls.of_values(
-            state, table, GivenKey.of(table.name, table.key, given).literals(state.spark, fields)
-        )
+        return cls(state, table, GivenKey.of(table.name, table.key, given).literals(state.spark, fields))
 
-    @classmethod
-    def of_values(cls, state: StoredState, table: StoredTable, values: Sequence[Column]) -> KeyRows:
-        """Find out the hash of a key, of which at least the values that are hashed are given."""
-        names = [f"__k{number}" for number in range(len(table.hashed_key))]
-        row = one_row(state.spark, dict(zip(names, values, strict=False)) or {"none": F.lit(1)})
-        parts = [typed(name, spark_type(one)) for name, one in zip(names, table.hashed_key, strict=True)]
+    @cached_property
+    def hashed(self) -> int:
+        """The hash that its rows are stored by."""
+        fields = self.table.hashed_key
+        names = [f"__k{number}" for number in range(len(fields))]
+        row = one_row(self.state.spark, dict(zip(names, self.values, strict=False)) or {"none": F.lit(1)})
+        parts = [typed(name, spark_type(one)) for name, one in zip(names, fields, strict=True)]
         hashed = row.selectExpr(key_of(parts, names, KEY_HASH)[KEY_HASH]).first()
-        return cls(state, table, values, int(hashed[0]) if hashed else 0)
+        return int(hashed[0]) if hashed else 0
 
     @cached_property
     def shard(self) -> int | None:

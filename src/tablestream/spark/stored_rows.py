@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -97,8 +97,12 @@ def stored_columns(table: StoredTable) -> list[Column]:
     return [*(opened(0, name).cast(spark_type(one)) for name, one in key), *value]
 
 
-def chosen(stored: StoredTables, name: str) -> StoredTable:
-    """Find a table by its name; the error for an unknown one lists the others."""
+def chosen(stored: StoredTables, name: str, of_output: Callable[[str], str]) -> StoredTable:
+    """Find a table by its name, else by that of an output; the error for an unknown one lists the others.
+
+    `of_output`: returns the name of an output's table, or the name itself if no output is called so.
+    """
+    name = name if name in stored.by_name else of_output(name)
     if name in stored.by_name:
         return stored.by_name[name]
     there = f"Tables that can be read: {', '.join(one.name for one in stored.tables) or 'none'}."

@@ -14,14 +14,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from tablestream.arguments.kinds import check_session, whole
 from tablestream.base.calling import user_line
 from tablestream.connectors.shipping import has_context
 from tablestream.connectors.sink import checked_path
+from tablestream.connectors.spark_place import UNREADABLE
 from tablestream.connectors.workers import prepare_workers
 from tablestream.errors import StateError, TablestreamError
 from tablestream.planner.catalogue import StoredTables
@@ -207,7 +206,7 @@ def _tables(state: StoredState) -> StoredTables:
     """The list of tables, for their names alone; none if it cannot be read."""
     try:
         return state.tables()
-    except (TablestreamError, PySparkException, Py4JJavaError):
+    except (TablestreamError, *UNREADABLE):
         return StoredTables(())
 
 
@@ -308,7 +307,7 @@ def _read(frame: DataFrame) -> tuple[list[Row], _Lost]:
     spark = frame.sparkSession
     try:
         return frame.collect(), {}
-    except (PySparkException, Py4JJavaError) as error:
+    except UNREADABLE as error:
         if not has_context(spark):
             return [], {(-1, 0): failure_of(str(error)).message}
     rows: list[Row] = []
@@ -316,12 +315,12 @@ def _read(frame: DataFrame) -> tuple[list[Row], _Lost]:
     try:
         every = frame.rdd
         partitions = every.getNumPartitions()
-    except (PySparkException, Py4JJavaError) as error:
+    except UNREADABLE as error:
         return [], {(-1, 0): failure_of(str(error)).message}
     for number in range(partitions):
         try:
             rows += spark.sparkContext.runJob(every, list, [number])
-        except (PySparkException, Py4JJavaError) as error:
+        except UNREADABLE as error:
             lost[number, partitions] = failure_of(str(error)).message
     return rows, lost
 

@@ -167,7 +167,7 @@ class CheckpointRows:
 
     def _of_key(self, table: StoredTable, values: Sequence[Column]) -> DataFrame:
         """The rows in the shard of a key with its hash, some of them perhaps of another key."""
-        return key_frame(KeyRows.of_values(self.state, table, values)).select(*_columns(table))
+        return key_frame(KeyRows(self.state, table, values)).select(*_columns(table))
 
     def _values(self, key: Key, kinds: Sequence[T.DataType]) -> list[Column] | None:
         """A key in the types of the columns that it is compared with; None if these cannot have it, and no row has."""

@@ -125,13 +125,13 @@ def starts(*columns: Ints | pl.Series) -> Bools:
 
 
 def expanded(first: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Return the positions in several half-open ranges, one range after the other, and the number of the range of each.
+    """Return for every position of several half-open ranges, in order, the number of its range and the position itself.
 
     Examples
     --------
     >>> [part.tolist() for part in expanded(np.array([0, 5]), np.array([3, 6]))]
-    [[0, 1, 2, 5], [0, 0, 0, 1]]
+    [[0, 0, 0, 1], [0, 1, 2, 5]]
     """
     ranges = np.repeat(np.arange(len(first)), end - first)
     ends = np.cumsum(end - first)
-    return np.arange(len(ranges)) + np.repeat(end - ends, end - first), ranges
+    return ranges, np.arange(len(ranges)) + np.repeat(end - ends, end - first)

@@ -142,7 +142,7 @@ class Trace:
                 stored = self._storage.read(run, index)
                 hashes = stored[self.spec.hash].to_numpy()
                 first, end = np.searchsorted(hashes, low[mine]), np.searchsorted(hashes, high[mine], "right")
-                places, _ = expanded(first, end)
+                _, places = expanded(first, end)
                 if len(places):
                     yield run, index, stored[list(columns)][pl.Series(places)], places
 
@@ -211,7 +211,7 @@ class Trace:
                 return None
         stored = self._storage.read(run, index)
         found = stored[self.spec.hash].to_numpy()
-        place, of_key = expanded(*(np.searchsorted(found, hashes, side) for side in ("left", "right")))
+        of_key, place = expanded(np.searchsorted(found, hashes), np.searchsorted(found, hashes, "right"))
         of_key = of_key + first
         if not len(place):
             return None

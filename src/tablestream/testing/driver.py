@@ -318,8 +318,7 @@ class Driver:
                 hint="Pipe records and run(). A plan without joins and groups has no state.",
                 where=user_line(),
             )
-        tables = decode(unseal(texts[0], "tables"))
-        found = chosen(tables, table if table in tables.by_name else self._table_of(table))
+        found = chosen(decode(unseal(texts[0], "tables")), table, self._table_of)
         stores = [
             store.copy()
             for (number, _), store in self._state.stores.items()

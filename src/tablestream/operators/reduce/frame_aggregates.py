@@ -84,5 +84,5 @@ def _apart(begins: Ints, ends: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
 
 def _slab(begins: Ints, ends: Ints, groups: Ints) -> tuple[Ints, Ints, Ints]:
     """The rows between bounds, one range after the other, with the group and the number of each range."""
-    rows, turn = expanded(begins, ends)
+    turn, rows = expanded(begins, ends)
     return rows, groups[turn], turn

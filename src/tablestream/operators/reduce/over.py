@@ -280,7 +280,7 @@ class _Slab:
         versions = self.versions
         first = np.maximum(versions.start, self.low[versions.of])
         count = np.maximum(np.minimum(versions.end, self.high[versions.of] + 1) - first, 0)
-        turn, version = expanded(first, first + count)
+        version, turn = expanded(first, first + count)
         order = stable_order(versions.of[version] * (int(turn.max(initial=0)) + 1) + turn)
         return version[order], turn[order]
 
