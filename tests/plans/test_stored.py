@@ -201,6 +201,7 @@ def test_records_that_wait_to_be_joined_are_those_that_came_and_have_not_left(
     records, prices = stream("S", width=width), materialized(source("B"), 100)
     join = looked_up(records, prices, "left", copied=copied, grace=Grace(60))
     engine = Engine([Output(join)], shards=3)
+    assert records not in engine.plan.whole  # what waits is no table of them
     came, went, waited = Counter[int](), Counter[int](), 0
     log = random_log(sources_of([join]), 3, 200)
     for piece in random_cuts([one if one.source.key else one._replace(key=()) for one in log], 3, 6):
