@@ -36,7 +36,8 @@ def fetch(directory: Path) -> bool:
             return False
         (archive,) = Path(scratch).glob("*.tgz")
         with tarfile.open(archive) as files:
-            files.extract(f"package/dist/{SCRIPT}", scratch, filter="data")
+            files.extraction_filter = getattr(tarfile, "data_filter", None)  # Python has it from 3.11.4
+            files.extract(f"package/dist/{SCRIPT}", scratch)
         (Path(scratch) / "package" / "dist" / SCRIPT).rename(directory / SCRIPT)
     (directory / "version").write_text(PACKAGE)
     return True
