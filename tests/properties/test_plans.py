@@ -64,7 +64,7 @@ from tests.plans.tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 KEYS = ("k1", "k10", "k\U0001f600")
 #: How many operators a plan has, at least and at most.
@@ -92,19 +92,21 @@ class Case(NamedTuple):
 
 
 @st.composite
-def plans(draw: st.DrawFn, *, ordered: bool, in_sql: bool = False) -> tuple[Node, ...]:
+def plans(
+    draw: st.DrawFn, *, ordered: bool, in_sql: bool = False, fits: Callable[[Node], bool] = bool
+) -> tuple[Node, ...]:
     """Three to eight operators over up to three sources; any table may be read again and again.
 
     `ordered`: aggregates may show the order in which their rows change, and no join is spread, because that changes it.
     `in_sql`: only what the final tables tell; not what was held back, what functions made of each change, or that a
-    group had rows once.
+    group had rows once. `fits`: says of each operator whether it may stand here; by default all may.
     """
     names = "ABC"[: draw(st.integers(1, 3))]
     tables: list[Node] = [
         source(name, width=2 if name == "C" and draw(st.booleans()) else 1) for name in names
     ]
     for _ in range(draw(st.integers(*SIZES))):
-        tables.append(draw(_operator(tables, ordered=ordered, in_sql=in_sql)))
+        tables.append(draw(_operator(tables, ordered=ordered, in_sql=in_sql).filter(fits)))
     return draw(asked_for(tables))
 
 
@@ -215,9 +217,16 @@ def groups(draw: st.DrawFn, table: Node, *, ordered: bool, in_sql: bool) -> Node
 
 
 @st.composite
-def cases(draw: st.DrawFn, *, ordered: bool, in_sql: bool = False, max_size: int = 24) -> Case:
+def cases(
+    draw: st.DrawFn,
+    *,
+    ordered: bool,
+    in_sql: bool = False,
+    fits: Callable[[Node], bool] = bool,
+    max_size: int = 24,
+) -> Case:
     """A plan with a log that is cut at random places."""
-    return draw(logged(draw(plans(ordered=ordered, in_sql=in_sql)), max_size=max_size))
+    return draw(logged(draw(plans(ordered=ordered, in_sql=in_sql, fits=fits)), max_size=max_size))
 
 
 @st.composite
