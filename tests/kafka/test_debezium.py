@@ -91,11 +91,15 @@ def test_a_topic_that_the_connector_has_not_made_yet_has_no_records(
     assert query.exception() is None
 
     of = {"connector": "postgresql", "snapshot": "false", "sequence": '["1", "2"]', "ts_us": 1}
-    place = {"id": "7:1", "total_order": 1, "data_collection_order": 1}
-    created = {"op": "c", "before": None, "after": {"id": 1, "n": 5}, "source": of, "transaction": place}
-    count = [{"data_collection": "s.rows", "event_count": 1}]
-    end = {"status": "END", "id": "7:2", "ts_ms": 1, "event_count": 1, "data_collections": count}
-    topics.send(topics.make("later.s.rows", 2), [record({"id": 1}, created)])
+    first, second = ({"id": f"7:{n}", "total_order": n, "data_collection_order": n} for n in (1, 2))
+    emptied = {"op": "t", "before": None, "after": None, "source": of, "transaction": first}
+    created = {"op": "c", "before": None, "after": {"id": 1, "n": 5}, "source": of, "transaction": second}
+    count = [{"data_collection": "s.rows", "event_count": 2}]
+    end = {"status": "END", "id": "7:2", "ts_ms": 1, "event_count": 2, "data_collections": count}
+    topics.send(topics.make("later.s.rows", 2), [record(None, emptied), record({"id": 1}, created)])
+    wait(lambda: not query.isActive or (query.lastProgress or {"numInputRows": 0})["numInputRows"] > 0)
+    waiting = ts.read_state(spark, tmp_path / "checkpoint", f"{rows.name}.waiting")
+    assert waiting.select("id", "n", "_change_type").collect() == [(1, 5, "upsert")]
     topics.send(topics.make("later.transaction"), [record({"id": "7"}, end)])
     wait(lambda: not query.isActive or bool(sink.rows()))
     query.stop()

@@ -12,6 +12,7 @@ import pytest
 
 from tablestream.errors import PlanChangedError, StateError
 from tablestream.planner.catalogue import decode, encode
+from tablestream.planner.physical_plan import Align
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.store import MemoryStore
@@ -191,6 +192,24 @@ def test_what_waits_is_what_is_still_to_come(*, keeps_order: bool, compat: bool)
             rows = left(went) | {row.key: (row.value, row.ts) for row in waiting}
             assert {key: row for key, row in rows.items() if row[0] is not None} == left(came)
     assert waited > 0
+
+
+def test_what_waits_for_other_sources_is_what_came_and_is_in_no_table_yet() -> None:
+    a, b = source("A"), source("B")
+    join = key_join(a, mapped(b, without_b), "outer")
+    engine = Engine([Output(a), Output(join)], shards=3, align=Align())
+    came, went, waited = Counter[Any](), Counter[Any](), 0
+    for piece in random_cuts(random_log([a, b], 5, 200), 5, 9):
+        came.update((one.key, one.value) for one in piece if one.source is a and one.key is not None)
+        told, _ = engine.run(piece)
+        went.update((change.key, change.value) for change in told)
+        engine = engine.restarted()
+        waiting = engine.read(f"{a.name}.waiting")
+        waited += len(waiting)
+        assert came == went + Counter((row.key, row.value) for row in waiting)
+    assert waited > 0
+    waiting_ones = [table.name for table in stored(engine).tables if table.waits]
+    assert waiting_ones == [f"{a.name}.waiting", f"{named_as(join.right, engine.plan.names)}.waiting"]
 
 
 @pytest.mark.parametrize("copied", [False, True], ids=["distributed", "copied"])

@@ -18,12 +18,14 @@ import pyarrow as pa
 
 from tablestream.errors import DamagedStateError, StateError
 from tablestream.operators.buffer.waiting import EXISTS
+from tablestream.operators.captured.transactions import IS_CONTROL
 from tablestream.operators.reduce.aggregate import Aggregate, AnyFunction
 from tablestream.operators.reduce.members import ROWS_OF_GROUPS
 from tablestream.operators.reduce.top import RANK, Top
 from tablestream.operators.versions import FROM, TO, valid_versions
 from tablestream.planner.group_rules import aggregate_function
 from tablestream.planner.lowering import Copies, Draft, Groups, History, Ranks, Remembered, Types, struct_of
+from tablestream.planner.physical_plan import Reader
 from tablestream.runtime.rounds import Round
 from tablestream.state.changes import KEY_HASH, LIVE, NOTHING, TS, key_columns
 from tablestream.state.positions import frame_of
@@ -120,13 +122,20 @@ class StoredTable:
         time = FROM if versions else TS
         timed = pl.col(time) if TS in self.traces[0].schema or versions else pl.lit(None, pl.Int64)
         for frame in stored:
-            rows = frame.filter(LIVE if self.waits else pl.col(self.column).is_not_null())
+            rows = frame.filter(self._is_there)
             if self.copies is not None:
                 rows = rows.filter(self._own(self.copies, state))
             if self.history is not None:
                 observed = cast("int", state.clock(self.history.clock))
                 rows = valid_versions(rows, observed - self.history.length_us, as_of_us)
             yield rows.select(*columns, timed.alias(TS), *versions, *exists)
+
+    @property
+    def _is_there(self) -> pl.Expr:
+        """Whether a stored row is one of the table's. A truncate that waits for its transaction is none."""
+        if not self.waits:
+            return pl.col(self.column).is_not_null()
+        return pl.col(LIVE) & ~pl.col(IS_CONTROL) if IS_CONTROL in self.traces[0].schema else pl.col(LIVE)
 
     def _own(self, copies: Copies, state: ShardState) -> pl.Expr:
         """Whether a row's own shard is this one."""
@@ -181,12 +190,12 @@ class StoredTables:
 
 
 def stored_tables(
-    drafts: Sequence[Draft], rounds: Sequence[Round], names: Mapping[Node, str]
+    drafts: Sequence[Draft], rounds: Sequence[Round], held: Sequence[Reader], names: Mapping[Node, str]
 ) -> StoredTables:
     """List the tables that the state of a plan holds.
 
     Several operators may remember the same table. The one that has its versions is preferred, then the one that stores
-    its key as it is.
+    its key as it is. `held`: the readers whose messages wait for those of other sources.
     """
     found: dict[str, StoredTable] = {}
     every = dict.fromkeys(named_as(node, names) for node in names)
@@ -199,6 +208,10 @@ def stored_tables(
             known = found.get(table.name)
             if known is None or _worth(table) > _worth(known):
                 found[table.name] = table
+    for place, reader in enumerate(held):
+        name = _waiting_name(reader.node, names)
+        if reader.inputs is None and name not in every:
+            found.setdefault(name, _held(name, reader, place, rounds[0]))
     readable = StoredTables(tuple(found.values()))
     return replace(readable, others=tuple(name for name in every if name not in readable.by_name))
 
@@ -237,12 +250,36 @@ def _waiting(draft: Draft, remembered: Remembered, work: Round, names: Mapping[N
     found = _stored(draft, remembered, work, names)
     return replace(
         found,
-        name=f"{named_as(draft.base or remembered.table, names)}.waiting",
+        name=_waiting_name(draft.base or remembered.table, names),
         copied=False,
         columns=key_columns(len(found.key)),
         scattered=found.traces[0].hash != KEY_HASH,
         waits=True,
         same_as=None,
+    )
+
+
+def _waiting_name(node: Node, names: Mapping[Node, str]) -> str:
+    return f"{named_as(node, names)}.waiting"
+
+
+def _held(name: str, reader: Reader, place: int, work: Round) -> StoredTable:
+    """What waits for other sources, of what a reader reads: the messages of one buffer of the alignment."""
+    assert work.alignment is not None  # noqa: S101 - they wait there
+    key = zip(reader.node.key, reader.key, strict=True)
+    specs = {spec.name: spec for spec in work.traces}
+    return StoredTable(
+        name=name,
+        round=work.number,
+        operator="",
+        fingerprint=work.fingerprint,
+        key=reader.node.key,
+        value=reader.node.value,
+        stored_key=tuple(Field(own.name, stored.type) for own, stored in key),
+        traces=(specs[work.alignment.waiting(work.alignment.held[place]).name],),
+        columns=reader.key_columns,
+        scattered=True,
+        waits=True,
     )
 
 

@@ -418,7 +418,8 @@ class _Finishing:
         if alignment is not None:
             description = (*made[0].description, *alignment.description)
             made[0] = replace(made[0], description=description, alignment=alignment, waiting=self._waiting())
-        tables = encode(stored_tables(self._operators, made, self.lowering.names))
+        held = [self._reading[read] for read in self._buffers]
+        tables = encode(stored_tables(self._operators, made, held, self.lowering.names))
         return tuple(replace(work, tables=tables) for work in made)
 
     def _placed(self, draft: Draft) -> Placed:

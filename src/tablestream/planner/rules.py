@@ -186,7 +186,9 @@ def _held(
         Want(((node.serial,), 1), number + 1, FOREIGN_HASH, f"{name}[controls]"),
     )
     held = HeldChanges(lowering.key_of(node), lowering.value_of(node))
-    return number, list(targets), (Draft(node, f"{name}/held", number, held, inputs, targets),)
+    waiting = Remembered(node, (held.traces[0].name,), node.key, waits=True)
+    draft = Draft(node, f"{name}/held", number, held, inputs, targets, remembers=(waiting,))
+    return number, list(targets), (draft,)
 
 
 def _unheld(lowering: Lowering, node: Captured) -> tuple[int, list[Want], tuple[Draft, ...]]:

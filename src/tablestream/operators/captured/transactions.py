@@ -219,7 +219,9 @@ def _with_hashes(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.join(hashed, on=TRANSACTION, how="left", nulls_equal=True, maintain_order="left")
 
 
-_BLOCKED, _IS_CONTROL = "blocked", "_is_control"
+_BLOCKED = "blocked"
+#: Of a change that waits, whether it concerns all rows.
+IS_CONTROL = "_is_control"
 
 
 @dataclass(frozen=True)
@@ -246,7 +248,7 @@ class HeldChanges(OfTable):
     def traces(self) -> tuple[TraceSpec, ...]:
         key = {KEY_HASH: pl.Int64(), **self.keys}
         waiting = {_HASH: pl.Int64(), TRANSACTION: pl.String(), ARRIVAL: pl.Int64(), NUMBER: pl.Int64()}
-        waiting |= {**key, TS: pl.Int64(), EXISTS: pl.Boolean(), _IS_CONTROL: pl.Boolean(), CAPTURE: TYPE}
+        waiting |= {**key, TS: pl.Int64(), EXISTS: pl.Boolean(), IS_CONTROL: pl.Boolean(), CAPTURE: TYPE}
         blocked = pl.Schema({**key, TRANSACTION: pl.String(), NUMBER: pl.Int64(), LIVE: pl.Boolean()})
         schema = pl.Schema({**waiting, LIVE: pl.Boolean(), "v": self.value})
         return (
@@ -291,7 +293,7 @@ class HeldChanges(OfTable):
             *self.keys,
             TS,
             pl.col(LIVE).alias(EXISTS),
-            pl.lit(name == CONTROL).alias(_IS_CONTROL),
+            pl.lit(name == CONTROL).alias(IS_CONTROL),
             pl.col(name).alias(CAPTURE),
             pl.lit(value=True).alias(LIVE),
             "v",
@@ -300,7 +302,7 @@ class HeldChanges(OfTable):
     def _with_transactions(self, arrived: pl.DataFrame, context: Context) -> pl.DataFrame:
         """Put changes without a transaction behind the change of their key before that waits, if there is one."""
         key = [KEY_HASH, *self.keys]
-        rows = arrived.filter(~pl.col(_IS_CONTROL))
+        rows = arrived.filter(~pl.col(IS_CONTROL))
         if rows[TRANSACTION].has_nulls():
             zero = pl.lit(0, pl.Int64).alias(SEQ)
             blocked = stored_rows(context.trace(_BLOCKED), rows)
@@ -322,7 +324,7 @@ class HeldChanges(OfTable):
     def _emitted(self, rows: pl.DataFrame, is_control: bool, context: Context) -> pl.DataFrame:
         """Messages, under the names of an output."""
         shard = pl.lit(context.shard, pl.Int64).alias(FOREIGN_HASH)
-        mine = rows.filter(pl.col(_IS_CONTROL) == is_control).drop(LIVE).with_columns(shard)
+        mine = rows.filter(pl.col(IS_CONTROL) == is_control).drop(LIVE).with_columns(shard)
         mine = mine.rename({EXISTS: LIVE, CAPTURE: CONTROL if is_control else CAPTURE})
         return mine.select(PARENT, NUMBER, *self.outputs[int(is_control)])
 
@@ -330,11 +332,11 @@ class HeldChanges(OfTable):
         """Remember of each key the last transaction that it waits for."""
         key = [KEY_HASH, *self.keys]
         trace = context.trace(_BLOCKED)
-        rows = waits.filter(~pl.col(_IS_CONTROL)).select(*key, TRANSACTION, NUMBER)
+        rows = waits.filter(~pl.col(IS_CONTROL)).select(*key, TRANSACTION, NUMBER)
         if rows.height:
             (kid,) = number_keys(KEY_HASH, self.keys, [rows])
             trace.insert(last_by(rows, kid).with_columns(pl.lit(value=True).alias(LIVE)))
-        free = released.filter(~pl.col(_IS_CONTROL)).select(*key, TRANSACTION)
+        free = released.filter(~pl.col(IS_CONTROL)).select(*key, TRANSACTION)
         if free.height:
             stored = stored_rows(trace, free)
             over = stored.filter(pl.col(TRANSACTION).is_in(free[TRANSACTION].unique().implode()))
