@@ -31,7 +31,7 @@ from tablestream.spark.reports import listen
 from tablestream.spark.round_worker import Settings
 from tablestream.spark.session import check_configured, let_ctrl_c_interrupt
 from tablestream.spark.sources import frame_of_source
-from tablestream.spark.staged_rows import RowStager
+from tablestream.spark.staged_rows import RowStager, output_column
 from tablestream.spark.staging import NOTHING_STAGED, Staged
 from tablestream.spark.unpacking import NOTE, by_batches
 from tablestream.topology.graph import ancestors
@@ -222,12 +222,14 @@ def outputs_frame(
             made, columns = builder.result(frame, ending)
         line = stages[port].line(columns) if port in stages else None
         shown = columns if line is None else {"line": line}
-        texts[f"__out{port}"] = f"CASE WHEN __port = {port} THEN {sink.struct_of(sink.aliased(shown))} END"
+        texts[output_column(port)] = (
+            f"CASE WHEN __port = {port} THEN {sink.struct_of(sink.aliased(shown))} END"
+        )
         if made is not frame:
             # Drop intermediate columns: another output of the same table has columns of the same names.
             frame = made.selectExpr(*given, *(f"{text} AS {out}" for out, text in texts.items()))
             given, texts = [*given, *texts], {}
-    outs = (f"__out{ending.port.number}" for ending in endings)
+    outs = (output_column(ending.port.number) for ending in endings)
     given = [name for name in ("__port", NOTE) if name in frame.columns]
     return frame.selectExpr(*given, *(f"{texts.get(out, out)} AS {out}" for out in outs))
 
@@ -235,7 +237,7 @@ def outputs_frame(
 def split(frame: DataFrame, ending: Ending) -> DataFrame:
     """Take the rows of one output from `query_frame`."""
     port = ending.port.number
-    rows = frame.where(f"__port = {port}").select(f"__out{port}.*")
+    rows = frame.where(f"__port = {port}").select(f"{output_column(port)}.*")
     return _with_images(rows, ending) if ending.before else rows
 
 

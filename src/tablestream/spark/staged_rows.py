@@ -15,6 +15,11 @@ _PORT = "__port"
 REPORTS = pa.schema([(_PORT, pa.int32()), (NOTE, pa.string())])
 
 
+def output_column(port: int) -> str:
+    """The column of a query's frame with the rows of an output, as structs."""
+    return f"__out{port}"
+
+
 @dataclass(frozen=True)
 class StagedRows:
     """An output whose columns Spark computes, and whose rows the workers write."""
@@ -29,7 +34,7 @@ class StagedRows:
     @property
     def column(self) -> str:
         """The struct with the output's rows."""
-        return f"__out{self.number}"
+        return output_column(self.number)
 
     def rows(self, batch: pa.RecordBatch, ports: pa.Array) -> pa.Table:
         """Take the output's rows."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Row
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import types as T
 
 from tablestream.arguments.place import Place
@@ -32,6 +32,7 @@ from tablestream.spark.plan import drop_rules, lowered, outputs_frame, split
 from tablestream.spark.reports import warn_of_drops
 from tablestream.spark.requests import OutputRequest
 from tablestream.spark.row_frames import frame_of
+from tablestream.spark.staged_rows import output_column
 from tablestream.spark.stored_rows import StoredRows, check_history, checked_time, chosen, moment_of, shown
 from tablestream.state.cache import MemoryCache
 from tablestream.state.sealed import unseal
@@ -39,7 +40,7 @@ from tablestream.streams import Stream
 from tablestream.tables import GlobalTable, Table
 from tablestream.testing.exchange import InProcess, State
 from tablestream.testing.piped import Piped
-from tablestream.testing.rows import Rows
+from tablestream.testing.rows import Rows, columns_of
 from tablestream.testing.values import GivenRows
 from tablestream.topology.graph import named_as
 
@@ -236,12 +237,9 @@ class Driver:
         added = [
             one for one in self._results if one.schema is None or one.ending.port.number in exchange.ports
         ]
-        frame = outputs_frame(builder, built, [one.ending for one in added])
-        found = dict[int, Rows]()
-        for result in added:
-            number, changes = result.ending.port.number, split(frame, result.ending)
-            is_there = number in exchange.ports
-            found[number] = Rows.of(changes) if is_there else Rows.none(self._spark, changes.schema)
+        found = self._found(
+            outputs_frame(builder, built, [one.ending for one in added]), added, exchange.ports
+        )
         for result in self._results:
             result.add(found.get(result.ending.port.number))
         self._state, self._micro_batch = exchange.state, self._micro_batch + 1
@@ -250,6 +248,21 @@ class Driver:
         self._count(exchange.counts)
         warn_of_drops(self._report, self._micro_batch - 1, [Notice.of(one) for one in exchange.notices])
         return self._results[0].last
+
+    def _found(self, frame: DataFrame, results: Sequence[Results], ports: Collection[int]) -> dict[int, Rows]:
+        """The rows of outputs by their ports: those that arrived at some `ports`, and of the others the columns."""
+        found, together = dict[int, Rows](), dict[int, str]()
+        for ending in (one.ending for one in results):
+            number = ending.port.number
+            if ending.before:
+                found[number] = Rows.of(split(frame, ending))
+            elif number in ports:
+                together[number] = output_column(number)
+            else:
+                found[number] = Rows.none(self._spark, columns_of(frame, output_column(number)))
+        if together:
+            found |= zip(together, Rows.of_each(frame, list(together.values())), strict=True)
+        return found
 
     def _count(self, counts: Mapping[str, int]) -> None:
         """Add up what was dropped, without the operators' measures."""

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, overload
 
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.connectors.memory.collected import collected
-from tablestream.connectors.memory.sink import in_order
+from tablestream.connectors.memory.sink import sortable
 from tablestream.connectors.sink import ORDER, quoted
 from tablestream.pictures.html import html_table
 from tablestream.testing.notation import Cells, shown
@@ -40,15 +41,31 @@ class Rows(Sequence[Row]):
     def of(cls, frame: DataFrame) -> Rows:
         """Evaluate a batch frame; its rows are sorted by ``_order`` if it has this column."""
         schema = frame.schema
-        texts = (text_of(quoted(one.name), one.dataType) for one in _shown(schema))
-        named = ", ".join(f"{text} AS t{at}" for at, text in enumerate(texts))
-        found = in_order(collected(frame.selectExpr("*", f"struct({named}) AS {_TEXTS}")))
+        found = collected(frame.select(F.struct("*"), F.expr(_texts(schema))))
+        return cls._of(frame.sparkSession, schema, found)
+
+    @classmethod
+    def of_each(cls, frame: DataFrame, names: Sequence[str]) -> list[Rows]:
+        """Evaluate a batch frame with columns of structs, of which each row has one: the rows of each, as of `of`.
+
+        Spark plans a frame of many outputs once, and not once for each of them.
+        """
+        kinds = {name: columns_of(frame, name) for name in names}
+        texts = (f"{_texts(kind, name)} AS {_TEXTS}{at}" for at, (name, kind) in enumerate(kinds.items()))
+        found = collected(frame.selectExpr(*names, *texts))
+        return [
+            cls._of(frame.sparkSession, kind, [row[at :: len(names)] for row in found if row[at] is not None])
+            for at, kind in enumerate(kinds.values())
+        ]
+
+    @classmethod
+    def _of(cls, spark: SparkSession, schema: T.StructType, found: Sequence[Sequence[Any]]) -> Rows:
+        """Rows and their texts, as Spark has them."""
+        if ORDER in schema.names:
+            found = sorted(found, key=lambda one: sortable(one[0][ORDER]))
         maker = Row(*schema.names)
         return cls(
-            frame.sparkSession,
-            schema,
-            tuple(maker(*row[:-1]) for row in found),
-            tuple(tuple(row[-1]) for row in found),
+            spark, schema, tuple(maker(*row) for row, _ in found), tuple(tuple(texts) for _, texts in found)
         )
 
     @classmethod
@@ -106,6 +123,20 @@ class Rows(Sequence[Row]):
             tuple(maker(*(row[at] for at in kept)) for row in self.rows),
             tuple(tuple(row[at] for at in shown_at) for row in self.cells),
         )
+
+
+def columns_of(frame: DataFrame, struct: str) -> T.StructType:
+    """The columns of the rows that a column has as structs."""
+    kind = frame.schema[struct].dataType
+    assert isinstance(kind, T.StructType)  # noqa: S101 - the caller says so
+    return T.StructType([T.StructField(one.name, one.dataType) for one in kind])
+
+
+def _texts(schema: T.StructType, *struct: str) -> str:
+    """A struct with the texts of the columns that are shown, in SQL; `struct`: the column that has them."""
+    of = "".join(f"{name}." for name in struct)
+    texts = (text_of(of + quoted(one.name), one.dataType) for one in _shown(schema))
+    return f"struct({', '.join(f'{text} AS t{at}' for at, text in enumerate(texts))})"
 
 
 def _shown(schema: T.StructType) -> list[T.StructField]:
