@@ -579,12 +579,12 @@ def test_comparisons_with_any_and_all_values_of_a_subquery(spark: SparkSession, 
 
 @pytest.mark.parametrize("queries", quick_first(parts(GROUPS_OF_SUBQUERIES, 6)))
 def test_groups_of_subqueries(spark: SparkSession, queries: Queries) -> None:
-    check(spark, queries, changes(19), lively=True)
+    check(spark, queries, changes(4), lively=True)
 
 
 @pytest.mark.parametrize("queries", quick_first(parts(CONSTANTS, 12)))
 def test_constants(spark: SparkSession, queries: Queries) -> None:
-    check(spark, queries, changes(3), lively=True)
+    check(spark, queries, changes(1), lively=True)
 
 
 @pytest.mark.parametrize("queries", quick_first(parts(ELEMENTS, 12)))
@@ -599,7 +599,7 @@ def test_conditions_on_window_functions(spark: SparkSession, queries: Queries) -
 
 @pytest.mark.parametrize("queries", quick_first(parts({**NAMES, **EXPRESSIONS}, 9)))
 def test_names_and_expressions(spark: SparkSession, queries: Queries) -> None:
-    check(spark, queries, changes(7), lively=True)
+    check(spark, queries, changes(3), lively=True)
 
 
 def test_names_in_a_session_that_tells_cases_apart(spark: SparkSession) -> None:

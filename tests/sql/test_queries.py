@@ -1414,7 +1414,7 @@ def test_exists_looks_up_a_row_or_the_least_and_greatest_of_a_group(spark: Spark
 
 @pytest.mark.parametrize("queries", quick_first(parts(WITH_ANY_ROW, 10)))
 def test_exists_computes_values_for_rows_that_meet_alone(spark: SparkSession, queries: Queries) -> None:
-    check(spark, queries, changes(5, 6))
+    check(spark, queries, changes(5, 4))
 
 
 @pytest.mark.parametrize("queries", quick_first(parts(COMBINED_SUBQUERIES, 7)))
@@ -1424,7 +1424,7 @@ def test_subqueries_that_are_combined(spark: SparkSession, queries: Queries) -> 
 
 @pytest.mark.parametrize("queries", quick_first(parts(BELOW_FROM, 7)))
 def test_subqueries_in_from_of_subqueries(spark: SparkSession, queries: Queries) -> None:
-    check(spark, queries, changes(5, most=14), lively=True)
+    check(spark, queries, changes(1, most=14), lively=True)
 
 
 @pytest.mark.parametrize("queries", quick_first(parts(IN_ON, 6)))
@@ -1434,7 +1434,7 @@ def test_subqueries_in_on_of_joins_that_keep_rows(spark: SparkSession, queries: 
 
 @pytest.mark.parametrize("queries", quick_first(parts(LATERAL)))
 def test_lateral_subqueries(spark: SparkSession, queries: Queries) -> None:
-    check(spark, queries, changes(5, most=14), lively=True)
+    check(spark, queries, changes(1, most=14), lively=True)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ DRIVERS = (
     (26, ("q20",)),
 )
 #: The load, and refreshes of all tables.
-MICRO_BATCHES = 10
+MICRO_BATCHES = 6
 
 
 def test_all_queries_are_there_and_none_is_refused() -> None:

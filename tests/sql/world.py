@@ -46,7 +46,7 @@ TABLES = {
 }
 
 
-def changes(seed: int, micro_batches: int = 4, most: int = 7) -> list[MicroBatch]:
+def changes(seed: int, micro_batches: int = 3, most: int = 9) -> list[MicroBatch]:
     """Random changes: rows with nulls and duplicates, that move to other keys, are deleted and come again."""
     drawn = random.Random(seed)
     return [
