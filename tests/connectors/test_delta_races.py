@@ -31,8 +31,13 @@ def test_a_table_that_delta_restored_is_refused_until_it_is_rebuilt_or_accepted(
 
     def work(identity: int, on_mismatch: Any = "refuse") -> list[int]:
         log.add([{"id": identity, "n": 1}])
-        table = ts.table(log.read(delta_spark, max_files_per_trigger=10), "id", name="ids").materialize()
-        run(table.to(replace(sink, on_mismatch=on_mismatch)), checkpoint=tmp_path / "checkpoint", shards=1)
+        table = ts.table(log.read(delta_spark, max_files_per_trigger=10), "id", name="ids")
+        kept, target = table.materialize(), replace(sink, on_mismatch=on_mismatch)
+        # The rows of a table are those of what materialize() made of it.
+        outputs = (
+            [kept.to(target)] if writer == "spark" else [table.to(target), kept.to(ts.to_memory("kept"))]
+        )
+        run(*outputs, checkpoint=tmp_path / "checkpoint", shards=1)
         return sorted(row.id for row in delta_spark.read.format("delta").load(sink.path).collect())
 
     def restore() -> None:

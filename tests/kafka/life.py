@@ -53,6 +53,7 @@ SQL: Mapping[str, Mapping[str, str]] = {
     "a source removed": {"placed": "FROM customers"},
 }
 MAINTAINED = ("delta", "postgres")
+IN_DUCKDB = {"long": "bigint", "string": "varchar"}
 START_S = 1_700_000_000
 
 #: A key, and its rows in their order: None where it is deleted.
@@ -70,13 +71,19 @@ class Said:
     @property
     def columns(self) -> list[str]:
         """The columns of the log."""
-        return [one.split()[0] for one in SCHEMAS[self.log].split(", ")][:-1]
+        return [name for name, _ in columns_in(self.log)]
 
     @property
     def document(self) -> dict[str, Any]:
         """As files have it."""
         at = datetime.fromtimestamp(START_S + self.second, UTC).isoformat()
         return dict(zip(self.columns, self.row, strict=False)) | {"gone": len(self.row) == 1, "at": at}
+
+
+def columns_in(log: str) -> list[tuple[str, str]]:
+    """The columns of a log with their types, without the one that says whether a row is gone."""
+    names_and_types = (one.split() for one in SCHEMAS[log].split(", ")[:-1])
+    return [(name, kind) for name, kind in names_and_types]
 
 
 def phases(seed: int, number: int) -> list[list[Said]]:
@@ -110,12 +117,9 @@ def _row(rng: random.Random, log: str) -> tuple[Any, ...]:
 def expected(said: Sequence[Said], query: str, columns: Sequence[str], but: Sequence[str] = ()) -> set[Any]:
     """The rows of an output after some records, by DuckDB; logs that are not read yet are empty."""
     with duckdb.connect() as database:
-        for log, schema in SCHEMAS.items():
-            names = [one.split()[0] for one in schema.split(", ")][:-1]
-            types = ", ".join(
-                f"{name} {one.split()[1]}" for name, one in zip(names, schema.split(", "), strict=False)
-            )
-            types = types.replace(" long", " bigint").replace(" string", " varchar")
+        for log in SCHEMAS:
+            names = [name for name, _ in columns_in(log)]
+            types = ", ".join(f"{name} {IN_DUCKDB.get(kind, kind)}" for name, kind in columns_in(log))
             database.execute(f"CREATE TABLE log ({types}, gone boolean, second int)")
             for one in said:
                 if one.log == log and log not in but:
@@ -173,12 +177,12 @@ class Life:
         return Tables(**{name: self._table(name) for name in SCHEMAS})
 
     def _table(self, name: str) -> ts.Table:
-        columns = SCHEMAS[name].split(", ")[:-1]
+        key, *values = (" ".join(one) for one in columns_in(name))
         frame = ts.from_kafka(
             self.spark,
             self.topics.prefix + name,
-            key=columns[0],
-            value=", ".join(columns[1:]),
+            key=key,
+            value=", ".join(values),
             bootstrap_servers=self.topics.servers,
         )
         return ts.table(frame, KEYS[name], name=name)

@@ -212,7 +212,7 @@ def stored_output(
         known = StoredState.of(spark, checkpoint, micro_batch).tables().by_name.get(name)
     except StateError as error:
         raise _not_stored(name, error.reason) from error
-    now = [table for work in plan.rounds for table in decode(work.tables).tables if table.name == name]
+    now = [decode(work.tables).by_name.get(name) for work in plan.rounds]
     if known is None or known not in now or (known.key, known.value) != (node.key, node.value):
         raise _not_stored(name, f"The state does not have the rows of '{name}'.")
     _, rows = read_stored(spark, checkpoint, name, micro_batch, None)
