@@ -1332,6 +1332,19 @@ LATERAL: Queries = {
         SELECT p.id, x.age FROM people p,
         LATERAL (SELECT stars AS age FROM notes n WHERE n.who = p.boss ORDER BY age, note LIMIT 1) x
     """,
+    "with": (
+        """
+        SELECT p.id, l.note, l.x FROM people p, LATERAL (
+            WITH w AS (SELECT max(wage) AS m FROM wages)
+            SELECT DISTINCT note, (SELECT m FROM w) AS x FROM notes n WHERE n.who = p.id
+        ) l
+        """,
+        """
+        SELECT p.id, l.note, (SELECT max(wage) FROM wages) AS x FROM people p, LATERAL (
+            SELECT DISTINCT note FROM notes n WHERE n.who = p.id
+        ) l
+        """,
+    ),
 }
 
 

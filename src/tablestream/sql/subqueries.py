@@ -196,7 +196,7 @@ def each(
     inside, before = within(query, outer, context), len(context.reasons.found)
     may_compare = groups is not None or any(map(outer.tells, own_columns(query)))
     if isinstance(query, exp.Select) and may_compare and is_for_each(query):
-        return of_each(query, groups or read(query, rows, outer, inside), rows, outer, inside)
+        return of_each(query, groups or read(query, rows, outer, inside), rows, outer)
     if isinstance(query, exp.SetOperation) and _compares(query, outer, context):
         return _combined(query, rows, outer, with_names(query, inside))
     made = inside.result(query).rows("", [])
@@ -253,11 +253,12 @@ def _check_since(before: int, context: Context) -> None:
         raise PartRefusedError(context.reasons.found[-1])
 
 
-def of_each(query: exp.Select, found: Related, rows: Rows, outer: Scope, context: Context) -> Related:
+def of_each(query: exp.Select, found: Related, rows: Rows, outer: Scope) -> Related:
     """What a subquery has for each row around it.
 
     Its groups, windows, DISTINCT and first rows are those of each value that it is compared by.
     """
+    context = found.scope.context  # which has the names of its WITH
     before = len(context.reasons.found)
     query = query.copy()
     define_windows(query, context)
