@@ -120,7 +120,7 @@ def test_every_change_has_a_time_of_its_own_and_files_follow_each_other(folder: 
 
 @pytest.mark.exhaustive
 def test_a_query_gives_what_duckdb_gives(spark: SparkSession, folder: Path) -> None:
-    """All of them are compared in SQL by `tests.sql.test_tpch`, and by the benchmark."""
+    """The benchmark compares each that it runs; the queries that are written in SQL have tests of their own."""
     query = QUERIES["q3"]
     groups = query.groups(Logs(lambda kind: ts.testing.frame(spark, SCHEMAS[kind])))
     results = {"groups": (groups, query.sql), "result": (query.result(groups), query.result_sql)}

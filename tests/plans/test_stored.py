@@ -194,22 +194,45 @@ def test_what_waits_is_what_is_still_to_come(*, keeps_order: bool, compat: bool)
     assert waited > 0
 
 
-def test_what_waits_for_other_sources_is_what_came_and_is_in_no_table_yet() -> None:
+@pytest.mark.parametrize("kind", ["key", "foreign key", "groups"])
+def test_what_waits_for_other_sources_is_what_came_and_is_in_no_table_yet(kind: str) -> None:
     a, b = source("A"), source("B")
-    join = key_join(a, mapped(b, without_b), "outer")
-    engine = Engine([Output(a), Output(join)], shards=3, align=Align())
+    made = {
+        "key": key_join(a, mapped(b, without_b), "outer"),
+        "foreign key": foreign_key_join(a, b, "left"),
+        "groups": grouped(foreign_key_join(a, grouped(b, own_key), "left"), own_key),
+    }[kind]
+    engine = Engine([Output(a), Output(b), Output(made)], shards=3, align=Align())
     came, went, waited = Counter[Any](), Counter[Any](), 0
     for piece in random_cuts(random_log([a, b], 5, 200), 5, 9):
-        came.update((one.key, one.value) for one in piece if one.source is a and one.key is not None)
-        told, _ = engine.run(piece)
-        went.update((change.key, change.value) for change in told)
+        came.update((one.source, one.key, one.value) for one in piece if one.key is not None)
+        for of, told in zip((a, b), engine.run(piece), strict=False):
+            went.update((of, change.key, change.value) for change in told)
         engine = engine.restarted()
-        waiting = engine.read(f"{a.name}.waiting")
-        waited += len(waiting)
-        assert came == went + Counter((row.key, row.value) for row in waiting)
+        read = {of: engine.read(f"{of.name}.aligning") for of in (a, b)}
+        waiting = Counter((of, row.key, row.value) for of, rows in read.items() for row in rows)
+        waited += waiting.total()
+        assert came == went + waiting
     assert waited > 0
-    waiting_ones = [table.name for table in stored(engine).tables if table.waits]
-    assert waiting_ones == [f"{a.name}.waiting", f"{named_as(join.right, engine.plan.names)}.waiting"]
+
+
+def test_what_waits_for_other_sources_is_named_after_what_is_read() -> None:
+    """Apart from what waits in an operator, which may be called as its source is."""
+    a, b, c, d = map(source, "ABCD")
+    view, rows = mapped(b, without_b), replace(reordered(c, 40), name=f"{c.name}/reordered")
+    outputs = [Output(key_join(a, view, "left")), Output(rows), Output(grouped(d, own_key))]
+    engine = Engine(outputs, align=Align())
+    engine.run([Record(one, ("k",), "v", 5) for one in (a, b, c)])  # nothing of D, so that all wait
+    waiting = {table.name for table in stored(engine).tables if table.waits}
+    names = {named_as(one, engine.plan.names) for one in (a, view, c, d)}
+    assert waiting == {
+        *(f"{name}.aligning" for name in names),
+        f"{named_as(rows, engine.plan.names)}.waiting",
+    }
+    counts = {name: len(engine.read(name)) for name in waiting}
+    assert counts == {
+        name: int(name.endswith(".aligning") and not name.startswith(d.name)) for name in waiting
+    }
 
 
 @pytest.mark.parametrize("copied", [False, True], ids=["distributed", "copied"])

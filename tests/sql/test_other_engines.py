@@ -564,7 +564,7 @@ EXPRESSIONS: Queries = {
 
 @pytest.mark.parametrize("queries", quick_first(parts(GROUPS, 12)))
 def test_groups(spark: SparkSession, queries: Queries) -> None:
-    check(spark, queries, changes(3), lively=True)
+    check(spark, queries, changes(1), lively=True, still=["lists of no rows", "no column"])
 
 
 @pytest.mark.parametrize("queries", quick_first(parts(FIRST)))
@@ -584,17 +584,17 @@ def test_groups_of_subqueries(spark: SparkSession, queries: Queries) -> None:
 
 @pytest.mark.parametrize("queries", quick_first(parts(CONSTANTS, 12)))
 def test_constants(spark: SparkSession, queries: Queries) -> None:
-    check(spark, queries, changes(1), lively=True)
+    check(spark, queries, changes(2), lively=True)
 
 
 @pytest.mark.parametrize("queries", quick_first(parts(ELEMENTS, 12)))
 def test_elements_in_select(spark: SparkSession, queries: Queries) -> None:
-    check(spark, queries, changes(8), lively=True)
+    check(spark, queries, changes(1), lively=True)
 
 
 @pytest.mark.parametrize("queries", quick_first(parts(WINDOWS)))
 def test_conditions_on_window_functions(spark: SparkSession, queries: Queries) -> None:
-    check(spark, queries, changes(8), lively=True)
+    check(spark, queries, changes(1), lively=True)
 
 
 @pytest.mark.parametrize("queries", quick_first(parts({**NAMES, **EXPRESSIONS}, 9)))

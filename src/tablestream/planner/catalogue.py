@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from tablestream.errors import DamagedStateError, StateError
 from tablestream.operators.buffer.waiting import EXISTS
-from tablestream.operators.captured.transactions import IS_CONTROL
 from tablestream.operators.reduce.aggregate import Aggregate, AnyFunction
 from tablestream.operators.reduce.members import ROWS_OF_GROUPS
 from tablestream.operators.reduce.top import RANK, Top
@@ -26,6 +25,7 @@ from tablestream.operators.versions import FROM, TO, valid_versions
 from tablestream.planner.group_rules import aggregate_function
 from tablestream.planner.lowering import Copies, Draft, Groups, History, Ranks, Remembered, Types, struct_of
 from tablestream.planner.physical_plan import Reader
+from tablestream.runtime.alignment import Held
 from tablestream.runtime.rounds import Round
 from tablestream.state.changes import KEY_HASH, LIVE, NOTHING, TS, key_columns
 from tablestream.state.positions import frame_of
@@ -74,6 +74,8 @@ class StoredTable:
     """Whether the hash of its key does not say where rows are: they are in other shards, or stored by their times."""
     waits: bool = False
     """Whether its rows are changes or records that wait in a buffer."""
+    besides: str = ""
+    """The column that says which waiting rows are none of the table's, if there are any."""
     same_as: str | None = field(default=None, compare=False)
     """The table that it is the materialized form of: another name for the same rows. Older versions do not say it."""
 
@@ -132,10 +134,10 @@ class StoredTable:
 
     @property
     def _is_there(self) -> pl.Expr:
-        """Whether a stored row is one of the table's. A truncate that waits for its transaction is none."""
+        """Whether a stored row is one of the table's."""
         if not self.waits:
             return pl.col(self.column).is_not_null()
-        return pl.col(LIVE) & ~pl.col(IS_CONTROL) if IS_CONTROL in self.traces[0].schema else pl.col(LIVE)
+        return pl.col(LIVE) & ~pl.col(self.besides) if self.besides else pl.col(LIVE)
 
     def _own(self, copies: Copies, state: ShardState) -> pl.Expr:
         """Whether a row's own shard is this one."""
@@ -190,12 +192,15 @@ class StoredTables:
 
 
 def stored_tables(
-    drafts: Sequence[Draft], rounds: Sequence[Round], held: Sequence[Reader], names: Mapping[Node, str]
+    drafts: Sequence[Draft],
+    rounds: Sequence[Round],
+    aligned: Sequence[tuple[Reader, Held]],
+    names: Mapping[Node, str],
 ) -> StoredTables:
     """List the tables that the state of a plan holds.
 
     Several operators may remember the same table. The one that has its versions is preferred, then the one that stores
-    its key as it is. `held`: the readers whose messages wait for those of other sources.
+    its key as it is. `aligned`: the readers whose messages wait for those of other sources, and where.
     """
     found: dict[str, StoredTable] = {}
     every = dict.fromkeys(named_as(node, names) for node in names)
@@ -208,10 +213,11 @@ def stored_tables(
             known = found.get(table.name)
             if known is None or _worth(table) > _worth(known):
                 found[table.name] = table
-    for place, reader in enumerate(held):
-        name = _waiting_name(reader.node, names)
-        if reader.inputs is None and name not in every:
-            found.setdefault(name, _held(name, reader, place, rounds[0]))
+    # Of the buffers of one view, that of the first reader who gets whole rows; truncates are read behind the changes.
+    for reader, held in sorted(aligned, key=lambda one: one[0].inputs is not None):
+        name = f"{named_as(reader.node, names)}.aligning"
+        if name not in every:
+            found.setdefault(name, _aligning(name, reader, held, rounds[0]))
     readable = StoredTables(tuple(found.values()))
     return replace(readable, others=tuple(name for name in every if name not in readable.by_name))
 
@@ -250,33 +256,30 @@ def _waiting(draft: Draft, remembered: Remembered, work: Round, names: Mapping[N
     found = _stored(draft, remembered, work, names)
     return replace(
         found,
-        name=_waiting_name(draft.base or remembered.table, names),
+        name=f"{named_as(draft.base or remembered.table, names)}.waiting",
         copied=False,
         columns=key_columns(len(found.key)),
         scattered=found.traces[0].hash != KEY_HASH,
         waits=True,
+        besides=remembered.besides,
         same_as=None,
     )
 
 
-def _waiting_name(node: Node, names: Mapping[Node, str]) -> str:
-    return f"{named_as(node, names)}.waiting"
-
-
-def _held(name: str, reader: Reader, place: int, work: Round) -> StoredTable:
-    """What waits for other sources, of what a reader reads: the messages of one buffer of the alignment."""
-    assert work.alignment is not None  # noqa: S101 - they wait there
+def _aligning(name: str, reader: Reader, held: Held, work: Round) -> StoredTable:
+    """What waits for the records of other sources, in the columns that its reader gets."""
+    assert work.alignment is not None  # noqa: S101 - it waits there
+    waiting = work.alignment.waiting(held).name
     key = zip(reader.node.key, reader.key, strict=True)
-    specs = {spec.name: spec for spec in work.traces}
     return StoredTable(
         name=name,
         round=work.number,
         operator="",
         fingerprint=work.fingerprint,
         key=reader.node.key,
-        value=reader.node.value,
+        value=reader.node.value if reader.inputs is None else reader.inputs.fields,
         stored_key=tuple(Field(own.name, stored.type) for own, stored in key),
-        traces=(specs[work.alignment.waiting(work.alignment.held[place]).name],),
+        traces=tuple(spec for spec in work.traces if spec.name == waiting),
         columns=reader.key_columns,
         scattered=True,
         waits=True,
@@ -304,7 +307,7 @@ def encode(tables: StoredTables) -> str:
             del facts["copies"]
         if facts["columns"] is None:
             del facts["columns"]
-        for name in ("scattered", "waits", "same_as"):
+        for name in ("scattered", "waits", "besides", "same_as"):
             if not facts[name]:
                 del facts[name]
         if facts["ranks"] is not None and facts["ranks"]["ranked"]:

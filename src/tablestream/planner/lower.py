@@ -418,8 +418,9 @@ class _Finishing:
         if alignment is not None:
             description = (*made[0].description, *alignment.description)
             made[0] = replace(made[0], description=description, alignment=alignment, waiting=self._waiting())
-        held = [self._reading[read] for read in self._buffers]
-        tables = encode(stored_tables(self._operators, made, held, self.lowering.names))
+        held = () if alignment is None else alignment.held
+        aligned = [(self._reading[read], one) for read, one in zip(self._buffers, held, strict=True)]
+        tables = encode(stored_tables(self._operators, made, aligned, self.lowering.names))
         return tuple(replace(work, tables=tables) for work in made)
 
     def _placed(self, draft: Draft) -> Placed:

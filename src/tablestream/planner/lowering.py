@@ -97,6 +97,8 @@ class Remembered:
     """If several shards have each row."""
     waits: bool = False
     """Whether it is what waits in a buffer, for its time or for rows to be joined with, and not the table itself."""
+    besides: str = ""
+    """The column that says which waiting rows are none of the table's, if there are any."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from tablestream.operators.buffer.reorder import Reorder as ReorderOperator
 from tablestream.operators.buffer.suppress import Suppress as SuppressOperator
 from tablestream.operators.captured.captured_table import CapturedTable
 from tablestream.operators.captured.moved_rows import MovedRows
-from tablestream.operators.captured.transactions import HeldChanges, TransactionGate
+from tablestream.operators.captured.transactions import IS_CONTROL, HeldChanges, TransactionGate
 from tablestream.operators.deduplicate import Deduplicate as DeduplicateOperator
 from tablestream.operators.flat_map import Elements
 from tablestream.operators.flat_map import FlatMap as FlatMapOperator
@@ -186,7 +186,7 @@ def _held(
         Want(((node.serial,), 1), number + 1, FOREIGN_HASH, f"{name}[controls]"),
     )
     held = HeldChanges(lowering.key_of(node), lowering.value_of(node))
-    waiting = Remembered(node, (held.traces[0].name,), node.key, waits=True)
+    waiting = Remembered(node, (held.traces[0].name,), node.key, waits=True, besides=IS_CONTROL)
     draft = Draft(node, f"{name}/held", number, held, inputs, targets, remembers=(waiting,))
     return number, list(targets), (draft,)
 

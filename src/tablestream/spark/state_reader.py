@@ -64,9 +64,9 @@ def read_state(
         join, a table that streams are joined with, groups and their first rows, a versioned table, a result of
         `Table.materialize`, an output with ``before=True``. Without ``history=``, a result of `Table.materialize` is
         also found by the name of the table that it was made of. With ``.waiting`` behind the name of a result of
-        ``suppress``, ``reorder`` or a join with ``grace=``, of a source with ``align=``, or of a database's table with
-        transactions: what waits there. The error for an unknown name lists them. If no such table is called so, the
-        name of an output of one.
+        ``suppress``, ``reorder`` or a join with ``grace=``, or of a database's table with transactions: what waits
+        there. With ``.aligning`` behind the name of a source, or of a view of it: what waits for ``align=``. The error
+        for an unknown name lists them. If no such table is called so, the name of an output of one.
     batch_id
         Read the table as it was after this micro-batch. The checkpoint keeps at least as many as
         ``spark.sql.streaming.minBatchesToRetain`` said when the query started: 10, unless the session sets it. Use the
@@ -107,7 +107,7 @@ def read_state(
     per task. A task needs memory for the table's compressed chunks in its shard.
 
     With `key`, one partition of the state is opened, the one with the key's shard, and the rows are read at once: the
-    frame holds them. All partitions are opened for what waits, but for ``suppress``, and under Spark Connect,
+    frame holds them. All partitions are opened for what waits, except in ``suppress``, and under Spark Connect,
     where one shard is decoded.
 
     Examples

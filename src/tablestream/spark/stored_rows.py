@@ -102,7 +102,8 @@ def chosen(stored: StoredTables, name: str, of_output: Callable[[str], str]) -> 
 
     `of_output`: returns the name of an output's table, or the name itself if no output is called so.
     """
-    name = name if name in stored.by_name else of_output(name)
+    known = stored.by_name.get(name)
+    name = name if known is not None and not known.waits else of_output(name)
     if name in stored.by_name:
         return stored.by_name[name]
     there = f"Tables that can be read: {', '.join(one.name for one in stored.tables) or 'none'}."

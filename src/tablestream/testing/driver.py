@@ -250,18 +250,24 @@ class Driver:
         return self._results[0].last
 
     def _found(self, frame: DataFrame, results: Sequence[Results], ports: Collection[int]) -> dict[int, Rows]:
-        """The rows of outputs by their ports: those that arrived at some `ports`, and of the others the columns."""
+        """The rows of outputs, by their ports; of one that is not among `ports` nothing arrived.
+
+        Tables and streams are evaluated together, as a query has them in one frame. It has none of the rejected records
+        that nobody asked for.
+        """
         found, together = dict[int, Rows](), dict[int, str]()
         for ending in (one.ending for one in results):
-            number = ending.port.number
-            if ending.before:
-                found[number] = Rows.of(split(frame, ending))
+            number, column = ending.port.number, output_column(ending.port.number)
+            if number in ports and not (ending.before or ending.rejected):
+                together[number] = column
             elif number in ports:
-                together[number] = output_column(number)
+                found[number] = Rows.of(split(frame, ending))
             else:
-                found[number] = Rows.none(self._spark, columns_of(frame, output_column(number)))
+                schema = split(frame, ending).schema if ending.before else columns_of(frame, column)
+                found[number] = Rows.none(self._spark, schema)
         if together:
-            found |= zip(together, Rows.of_each(frame, list(together.values())), strict=True)
+            theirs = frame.where(f"__port IN ({', '.join(map(str, together))})")
+            found |= zip(together, Rows.of_each(theirs, list(together.values())), strict=True)
         return found
 
     def _count(self, counts: Mapping[str, int]) -> None:

@@ -40,15 +40,16 @@ class Rows(Sequence[Row]):
     @classmethod
     def of(cls, frame: DataFrame) -> Rows:
         """Evaluate a batch frame; its rows are sorted by ``_order`` if it has this column."""
-        schema = frame.schema
-        found = collected(frame.select(F.struct("*"), F.expr(_texts(schema))))
-        return cls._of(frame.sparkSession, schema, found)
+        found = collected(
+            frame.select(F.struct("*").alias("row"), F.expr(_texts(frame.schema)).alias(_TEXTS))
+        )
+        return cls._of(frame.sparkSession, frame.schema, found)
 
     @classmethod
     def of_each(cls, frame: DataFrame, names: Sequence[str]) -> list[Rows]:
-        """Evaluate a batch frame with columns of structs, of which each row has one: the rows of each, as of `of`.
+        """Evaluate a batch frame with several columns of structs once; each of its rows has one of them.
 
-        Spark plans a frame of many outputs once, and not once for each of them.
+        Returns the rows that each column has, as `of` does.
         """
         kinds = {name: columns_of(frame, name) for name in names}
         texts = (f"{_texts(kind, name)} AS {_TEXTS}{at}" for at, (name, kind) in enumerate(kinds.items()))
@@ -60,13 +61,12 @@ class Rows(Sequence[Row]):
 
     @classmethod
     def _of(cls, spark: SparkSession, schema: T.StructType, found: Sequence[Sequence[Any]]) -> Rows:
-        """Rows and their texts, as Spark has them."""
+        """Make rows of pairs: a row, and the texts of its cells."""
         if ORDER in schema.names:
-            found = sorted(found, key=lambda one: sortable(one[0][ORDER]))
+            found = sorted(found, key=lambda pair: sortable(pair[0][ORDER]))
         maker = Row(*schema.names)
-        return cls(
-            spark, schema, tuple(maker(*row) for row, _ in found), tuple(tuple(texts) for _, texts in found)
-        )
+        rows = tuple(maker(*row) for row, _ in found)
+        return cls(spark, schema, rows, tuple(tuple(texts) for _, texts in found))
 
     @classmethod
     def none(cls, spark: SparkSession, schema: T.StructType) -> Rows:
@@ -129,12 +129,12 @@ def columns_of(frame: DataFrame, struct: str) -> T.StructType:
     """The columns of the rows that a column has as structs."""
     kind = frame.schema[struct].dataType
     assert isinstance(kind, T.StructType)  # noqa: S101 - the caller says so
-    return T.StructType([T.StructField(one.name, one.dataType) for one in kind])
+    return T.StructType([T.StructField(one.name, one.dataType, metadata=one.metadata) for one in kind])
 
 
-def _texts(schema: T.StructType, *struct: str) -> str:
+def _texts(schema: T.StructType, struct: str | None = None) -> str:
     """A struct with the texts of the columns that are shown, in SQL; `struct`: the column that has them."""
-    of = "".join(f"{name}." for name in struct)
+    of = "" if struct is None else f"{struct}."
     texts = (text_of(of + quoted(one.name), one.dataType) for one in _shown(schema))
     return f"struct({', '.join(f'{text} AS t{at}' for at, text in enumerate(texts))})"
 
