@@ -22,9 +22,14 @@ JARS = sorted(str(jar) for jar in (ROOT / ".jars").glob("*.jar"))
 #: Without its native library Hadoop starts `chmod` and `readlink` for files of checkpoints, dozens in a micro-batch:
 #: VFORK leaves out the helper through which Java starts each of them.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
-#: With one compiler Java keeps 48 MB of compiled code. A session of hundreds of queries fills them, and sweeping took a
-#: sixth of its CPU time. Larger room for young objects and for classes saves most collections.
-LONG_SESSION = f"{QUICK_JAVA} -XX:ReservedCodeCacheSize=240m -XX:NewSize=512m -XX:MetaspaceSize=256m"
+#: The shared session lives for many minutes, and with the second compiler its later tests take two thirds of the time:
+#: of two sessions side by side, the one with it had done 48 tests of SQL when the other had done 37. Java keeps 48 MB
+#: of compiled code with one compiler. A session of hundreds of queries fills them, and sweeping took a sixth of its
+#: CPU time. Larger room for young objects and for classes saves most collections.
+LONG_SESSION = (
+    f"{QUICK_JAVA} -XX:TieredStopAtLevel=4"
+    " -XX:ReservedCodeCacheSize=240m -XX:NewSize=512m -XX:MetaspaceSize=256m"
+)
 #: Maps the classes that `make test` keeps, if they fit this Java: Spark starts in half the time.
 KEPT_CLASSES = f"-XX:SharedArchiveFile={ROOT / 'build' / 'spark-classes.jsa'} -Xlog:disable"
 #: PySpark without its zips, which `make test` keeps: Python keeps no compiled code of a zip's modules, and compiling
