@@ -97,9 +97,14 @@ def test_a_topic_that_the_connector_has_not_made_yet_has_no_records(
     count = [{"data_collection": "s.rows", "event_count": 2}]
     end = {"status": "END", "id": "7:2", "ts_ms": 1, "event_count": 2, "data_collections": count}
     topics.send(topics.make("later.s.rows", 2), [record(None, emptied), record({"id": 1}, created)])
-    wait(lambda: not query.isActive or (query.lastProgress or {"numInputRows": 0})["numInputRows"] > 0)
-    waiting = ts.read_state(spark, tmp_path / "checkpoint", f"{rows.name}.waiting")
-    assert waiting.select("id", "n", "_change_type").collect() == [(1, 5, "upsert")]
+    wait(lambda: not query.isActive or any(one["numInputRows"] for one in query.recentProgress))
+
+    def waiting() -> list[tuple[Any, ...]]:
+        changes = ts.read_state(spark, tmp_path / "checkpoint", f"{rows.name}.waiting")
+        return list(map(tuple, changes.select("id", "n", "_change_type").collect()))
+
+    wait(lambda: not query.isActive or bool(waiting()))
+    assert waiting() == [(1, 5, "upsert")]
     topics.send(topics.make("later.transaction"), [record({"id": "7"}, end)])
     wait(lambda: not query.isActive or bool(sink.rows()))
     query.stop()
