@@ -40,7 +40,7 @@ from tablestream.streams import Stream
 from tablestream.tables import GlobalTable, Table
 from tablestream.testing.exchange import InProcess, State
 from tablestream.testing.piped import Piped
-from tablestream.testing.rows import Rows, columns_of
+from tablestream.testing.rows import Rows, columns_of, rows_of_each
 from tablestream.testing.values import GivenRows
 from tablestream.topology.graph import named_as
 
@@ -267,7 +267,7 @@ class Driver:
                 found[number] = Rows.none(self._spark, schema)
         if together:
             theirs = frame.where(f"__port IN ({', '.join(map(str, together))})")
-            found |= zip(together, Rows.of_each(theirs, list(together.values())), strict=True)
+            found |= zip(together, rows_of_each(theirs, list(together.values())), strict=True)
         return found
 
     def _count(self, counts: Mapping[str, int]) -> None:

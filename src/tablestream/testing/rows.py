@@ -43,30 +43,7 @@ class Rows(Sequence[Row]):
         found = collected(
             frame.select(F.struct("*").alias("row"), F.expr(_texts(frame.schema)).alias(_TEXTS))
         )
-        return cls._of(frame.sparkSession, frame.schema, found)
-
-    @classmethod
-    def of_each(cls, frame: DataFrame, names: Sequence[str]) -> list[Rows]:
-        """Evaluate a batch frame with several columns of structs once; each of its rows has one of them.
-
-        Returns the rows that each column has, as `of` does.
-        """
-        kinds = {name: columns_of(frame, name) for name in names}
-        texts = (f"{_texts(kind, name)} AS {_TEXTS}{at}" for at, (name, kind) in enumerate(kinds.items()))
-        found = collected(frame.selectExpr(*names, *texts))
-        return [
-            cls._of(frame.sparkSession, kind, [row[at :: len(names)] for row in found if row[at] is not None])
-            for at, kind in enumerate(kinds.values())
-        ]
-
-    @classmethod
-    def _of(cls, spark: SparkSession, schema: T.StructType, found: Sequence[Sequence[Any]]) -> Rows:
-        """Make rows of pairs: a row, and the texts of its cells."""
-        if ORDER in schema.names:
-            found = sorted(found, key=lambda pair: sortable(pair[0][ORDER]))
-        maker = Row(*schema.names)
-        rows = tuple(maker(*row) for row, _ in found)
-        return cls(spark, schema, rows, tuple(tuple(texts) for _, texts in found))
+        return _rows(frame.sparkSession, frame.schema, found)
 
     @classmethod
     def none(cls, spark: SparkSession, schema: T.StructType) -> Rows:
@@ -123,6 +100,27 @@ class Rows(Sequence[Row]):
             tuple(maker(*(row[at] for at in kept)) for row in self.rows),
             tuple(tuple(row[at] for at in shown_at) for row in self.cells),
         )
+
+
+def rows_of_each(frame: DataFrame, names: Sequence[str]) -> list[Rows]:
+    """Evaluate a batch frame with several columns of structs once; each of its rows has one of them.
+
+    Returns the rows that each column has, as `Rows.of` does.
+    """
+    kinds = {name: columns_of(frame, name) for name in names}
+    texts = (f"{_texts(kind, name)} AS {_TEXTS}{at}" for at, (name, kind) in enumerate(kinds.items()))
+    found = collected(frame.selectExpr(*names, *texts))
+    pairs = ([row[at :: len(names)] for row in found if row[at] is not None] for at in range(len(names)))
+    return [_rows(frame.sparkSession, *one) for one in zip(kinds.values(), pairs, strict=True)]
+
+
+def _rows(spark: SparkSession, schema: T.StructType, found: Sequence[Sequence[Any]]) -> Rows:
+    """Make rows of pairs: a row, and the texts of its cells."""
+    if ORDER in schema.names:
+        found = sorted(found, key=lambda pair: sortable(pair[0][ORDER]))
+    maker = Row(*schema.names)
+    rows = tuple(maker(*row) for row, _ in found)
+    return Rows(spark, schema, rows, tuple(tuple(texts) for _, texts in found))
 
 
 def columns_of(frame: DataFrame, struct: str) -> T.StructType:
