@@ -20,7 +20,7 @@ from tablestream.topology.graph import base_of, named_as
 from tablestream.topology.nodes import Aggregate, Materialize, Source
 from tablestream.topology.streams import Grace
 from tests.marks import quick_first
-from tests.plans.catalogue import COMPOSED, SINGLE, own_key, without_b
+from tests.plans.catalogue import COMPOSED, SINGLE, marked, own_key, without_b
 from tests.plans.comparing import sources_of
 from tests.plans.engine import Engine, Output, StoredRow
 from tests.plans.logs import random_cuts, random_log
@@ -34,6 +34,7 @@ from tests.plans.tables import (
     looked_up,
     mapped,
     materialized,
+    merged,
     points,
     reordered,
     source,
@@ -233,6 +234,15 @@ def test_what_waits_for_other_sources_is_named_after_what_is_read() -> None:
     assert counts == {
         name: int(name.endswith(".aligning") and not name.startswith(d.name)) for name in waiting
     }
+
+
+def test_what_waits_of_a_view_of_merged_streams_is_read_from_each_source() -> None:
+    s, t = stream("S"), stream("T")
+    view = mapped(merged(s, t), marked)
+    engine = Engine([Output(view)], shards=3, align=Align())
+    engine.run([Record(s, ("k",), "v", 5)])
+    assert [(row.key, row.value) for row in engine.read(f"{view.name}.S.aligning")] == [(("k",), marked("v"))]
+    assert engine.read(f"{view.name}.T.aligning") == []
 
 
 @pytest.mark.parametrize("copied", [False, True], ids=["distributed", "copied"])
