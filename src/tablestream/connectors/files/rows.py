@@ -139,7 +139,9 @@ def _of_file(column: T.StructField, raw: Column, value: Column) -> Column:
             f" not read as columns. Leave {name} out of the schema, and take it from _metadata.file_path."
         ),
     )
-    return F.when(raw.isNull() & is_named, F.raise_error(refused).cast(column.dataType)).otherwise(value)
+    # One inside the other: what conditions have in common, such as the path in lower case, Spark computes for each row.
+    null = F.when(is_named, F.raise_error(refused).cast(column.dataType))
+    return F.when(raw.isNull(), null).otherwise(value)
 
 
 def _malformed(
