@@ -16,6 +16,7 @@ import pytest
 import tablestream as ts
 from tests.cli.programs import kill
 from tests.faults.evolver import PLACED, SWITCHED, WRITTEN
+from tests.marks import quick_first
 from tests.spark.test_deployments import ROOT
 from tests.spark.test_evolve import Shop, delta, last_rows
 
@@ -48,8 +49,9 @@ def killed_at(point: str, directory: Path, *options: str) -> None:
 
 
 @pytest.mark.timeout(4 * SECONDS)
+@pytest.mark.parametrize("points", quick_first([[SWITCHED], [WRITTEN, SWITCHED]]), ids=" and ".join)
 def test_a_process_that_is_killed_while_a_query_evolves_does_not_show(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, points: list[str]
 ) -> None:
     shop, control = Shop(spark, tmp_path / "killed"), Shop(spark, tmp_path / "control")
     order, customer = shop.order, shop.customer
@@ -58,12 +60,12 @@ def test_a_process_that_is_killed_while_a_query_evolves_does_not_show(
         one.logs["customers"].add([customer(n, f"n{n % 2}") for n in range(3)])
     shop.run(shop.old(), evolvable=True)
     before = Counter(shop.log("joined").rows())
-    for point in (WRITTEN, SWITCHED):  # at the others in tests/kafka/test_ten_changes.py
+    for point in points:  # at the others in tests/kafka/test_ten_changes.py
         killed_at(point, shop.place)
         found = ts.check(*shop.new(), checkpoint=shop.checkpoint)
         assert found.is_same is (point == SWITCHED)
         assert Counter(shop.log("joined").rows()) == before
-    assert ts.drop_generations(spark, shop.checkpoint) == 2
+    assert ts.drop_generations(spark, shop.checkpoint) == len(points)
     assert shop.log("names").rows() == [("n0", 2, "upsert"), ("n1", 1, "upsert")]
 
     go_on(shop, control)

@@ -72,11 +72,12 @@ class Query:
     topics: Topics
     topic: str
     database: Database
+    micro_batches: int = MICRO_BATCHES
 
     def __post_init__(self) -> None:
         """Make the topic, and write what the query reads."""
         self.topics.make(self.topic, 2)
-        write_logs(self.directory, MICRO_BATCHES)
+        write_logs(self.directory, self.micro_batches)
 
     @property
     def places(self) -> tuple[str, str, str]:
@@ -176,36 +177,35 @@ _READERS = itertools.count()
 @pytest.fixture(scope="module")
 def make(
     broker: KafkaBroker, postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], Query]:
+) -> Callable[..., Query]:
     """Make a query that nobody has started."""
     topics = Topics(broker.bootstrap_servers)
-    return lambda name: Query(
-        tmp_path_factory.mktemp(name), topics, f"faults.{name}", Database.make(postgres, name)
+    return lambda name, *size: Query(
+        tmp_path_factory.mktemp(name), topics, f"faults.{name}", Database.make(postgres, name), *size
     )
 
 
-@pytest.fixture(scope="module")
-def undisturbed(make: Callable[[str], Query], delta_spark: SparkSession) -> tuple[Query, dict[str, Any]]:
-    """A query that nothing happened to, and what it wrote."""
-    query = make("undisturbed")
-    work_off(delta_spark, query.directory, *query.places)
-    contents = query.contents(delta_spark)
-    assert {one["_order"]["micro_batch"] for one in contents["sold"]} == set(range(MICRO_BATCHES))
+def worked_off(query: Query, spark: SparkSession) -> dict[str, Any]:
+    """What a query writes that nothing happens to."""
+    work_off(spark, query.directory, *query.places)
+    contents = query.contents(spark)
+    assert {one["_order"]["micro_batch"] for one in contents["sold"]} == set(range(query.micro_batches))
     assert contents["topic"] == by_key(query.topics.read(query.topic))
     assert contents["small"] == contents["large"] != []
-    assert contents["marks"] == {MICRO_BATCHES - 1}
+    assert contents["marks"] == {query.micro_batches - 1}
     assert contents["stages"] == contents["left beside"] == []
     assert contents["table"] == contents["rs_table"]
     for name in DELTA:
-        assert contents[f"{name} micro-batches"] == [*range(MICRO_BATCHES)][::-1]
-    return query, contents
+        assert contents[f"{name} micro-batches"] == [*range(query.micro_batches)][::-1]
+    return contents
 
 
 def test_a_repeated_micro_batch_changes_nothing(
-    delta_spark: SparkSession, undisturbed: tuple[Query, dict[str, Any]]
+    make: Callable[..., Query], delta_spark: SparkSession
 ) -> None:
     """No target's rows, and Delta tables have no version more."""
-    query, contents = undisturbed
+    query = make("repeated", 3)
+    contents = worked_off(query, delta_spark)
     forget_last_commit(query.directory / "checkpoint")
     work_off(delta_spark, query.directory, *query.places)
     assert differing(query.contents(delta_spark), contents) == []
@@ -219,13 +219,14 @@ def differing(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
 @pytest.mark.exhaustive  # of kills, others are in tests/demo and tests/faults/test_evolving_kills.py
 @pytest.mark.timeout(SECONDS + 100)
 def test_what_happens_to_processes_and_tasks_does_not_show(
-    make: Callable[[str], Query], delta_spark: SparkSession, undisturbed: tuple[Query, dict[str, Any]]
+    make: Callable[..., Query], delta_spark: SparkSession
 ) -> None:
     """Workers and the driver are killed; tasks fail, and are slow until others run beside them; executors are killed.
 
     Drivers are killed before and behind commits of Delta's, by Spark and by delta-rs, and where delta-rs has made a
     table without rows. The Python workers of the first start find every disk full for the cache.
     """
+    expected = worked_off(make("undisturbed"), delta_spark)
     query, rng, killed = make("disturbed"), random.Random(3), 0
     for number, moment in enumerate(MOMENTS):
         with query.running(LOCAL if number else FULL_DISK, moment) as process:
@@ -243,8 +244,8 @@ def test_what_happens_to_processes_and_tasks_does_not_show(
     kinds = {STAGE, *(one.__name__ for one in SINKS), *map(by_workers, STAGED_SINKS)}
     assert happened == {(how, what) for how in (FAIL, SLOW) for what in kinds}
     assert not [mark for mark in marks if mark.endswith(".ended-by-itself")]
-    assert differing(query.contents(delta_spark), undisturbed[1]) == []
-    assert len(query.topics.read(query.topic)) > sum(map(len, undisturbed[1]["topic"].values()))
+    assert differing(query.contents(delta_spark), expected) == []
+    assert len(query.topics.read(query.topic)) > sum(map(len, expected["topic"].values()))
 
 
 def wait(query: Query, process: subprocess.Popen[str], over: Callable[[], bool]) -> Iterator[None]:
