@@ -30,7 +30,17 @@ from tablestream import functions as tf
 from tablestream.connectors.sink import quoted
 from tablestream.sql.aggregates import aggregates_in
 from tablestream.sql.context import Context, Result
-from tablestream.sql.correlated import compared_by, row_at, with_both, with_columns_of
+from tablestream.sql.correlated import (
+    check_names,
+    compared_by,
+    no_nulls,
+    one_group,
+    only_true_matters,
+    or_null,
+    row_at,
+    with_both,
+    with_columns_of,
+)
 from tablestream.sql.equalities import in_one_type
 from tablestream.sql.from_ import from_rows, is_inner
 from tablestream.sql.grouping_sets import asks_for_sets, repeated
@@ -61,8 +71,6 @@ from tablestream.sql.matches import (
     paired,
 )
 from tablestream.sql.named import with_names
-from tablestream.sql.nulls import no_nulls, only_true_matters, or_null
-from tablestream.sql.one_group import check_names, one_group
 from tablestream.sql.order import limited, only_place
 from tablestream.sql.output import Item, items_of
 from tablestream.sql.parse import (
