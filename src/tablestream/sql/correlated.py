@@ -200,7 +200,7 @@ def or_null(
         "nulls": tf.count(f"CASE WHEN ({found.scope.sql(item)}) IS NULL THEN 1 END"),
     }
     functions |= ends_of(item, ends, found)
-    table, _ = grouped_by(found, functions)
+    table = grouped_by(found, functions)
     outer = scope.sqls(theirs for theirs, _ in found.pairs)
     rows, names = looked_up(rows, table, outer, {one: one for one in functions})
     said = {one: quoted(name) for one, name in names.items()}

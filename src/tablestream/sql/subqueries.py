@@ -540,7 +540,7 @@ def _scalar(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple
     found = for_each(found, rows, scope, context)
     keyed = keyed_by(found)
     if keyed is None and found.pairs and keyed_by(found, or_more=True) is not None:
-        table, _ = grouped_by(found, {"value": tf.first(found.scope.plain(item))})
+        table = grouped_by(found, {"value": tf.first(found.scope.plain(item))})
         outer = scope.sqls(theirs for theirs, _ in found.pairs)
         rows, names = looked_up(rows, table, outer, {"value": "value"})
         return rows, quoted(names["value"])
