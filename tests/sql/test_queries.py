@@ -539,6 +539,12 @@ SUBQUERIES: Queries = {
         SELECT city, count(*) FILTER (WHERE id IN (SELECT who FROM notes)) AS n,
             sum((SELECT count(*) FROM notes n WHERE n.who = p.id)) AS m FROM people p GROUP BY city
     """,
+    "subqueries in aggregates of subqueries": """
+        SELECT id, (WITH w AS (SELECT id, wage FROM wages) SELECT max(n.stars + (SELECT max(w.wage) FROM w)) FROM notes n WHERE n.who = p.id) AS m,
+            (SELECT count(*) FILTER (WHERE n.who IN (SELECT id FROM wages)) FROM notes n WHERE n.stars <= p.boss) AS c,
+            (SELECT sum((SELECT w.wage FROM wages w WHERE w.id = n.who)) FROM notes n WHERE n.who = p.id GROUP BY n.who HAVING count(*) > 0) AS s
+        FROM people p
+    """,
     "group with exists": """
         SELECT city, count(*) AS n FROM people p WHERE EXISTS (SELECT 1 FROM notes n WHERE n.who = p.id) GROUP BY city
     """,

@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from tablestream import functions as tf
 from tablestream.connectors.sink import quoted
+from tablestream.sql.aggregates import aggregates_in
 from tablestream.sql.context import Context
 from tablestream.sql.groups import Group, grouped, groups_of, is_grouped
 from tablestream.sql.handles import never_null
@@ -145,7 +146,8 @@ def _joined_group(
         if isinstance(one, exp.Alias) and rows.fold(one.alias) in said
     }
     nodes = [one for one in (*selected, condition, count, *aliases.values(), *equal) if one is not None]
-    made = grouped(found.rows, groups, nodes, found.scope)
+    inside, context = [one for node in nodes for one in aggregates_in(node)], found.scope.context
+    made = grouped(context.subqueries(inside, found.rows, found.scope, context), groups, nodes, found.scope)
     made.scope.made |= {found.scope.same(one.this): made.scope.made[found.scope.same(one)] for one in equal}
     table = made.rows.table
     values = {one: quoted(one) for one in table.columns if group is not None or one not in table.key_columns}
