@@ -122,6 +122,9 @@ GROUPS: Queries = {
         SELECT p.city, c.country, max(p.age) AS m, p.boss FROM people p LEFT JOIN cities c ON p.city = c.city
         GROUP BY p.boss, CUBE (p.city, country)
         """,
+    "named as the sets": """
+        SELECT city AS grouping_set, boss AS grouped_by, max(age) AS m FROM people GROUP BY CUBE (city, boss) HAVING count(*) > 0
+        """,
     "with rollup": (
         "SELECT age, sum(age) AS s FROM people GROUP BY age WITH ROLLUP",
         "SELECT age, sum(age) AS s FROM people GROUP BY ROLLUP (age)",

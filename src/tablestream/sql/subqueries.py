@@ -346,7 +346,7 @@ def groups_with(
     rows = with_subqueries([*(one.node for one in groups), *inside], rows, scope, context)
     numbered = None
     if not is_plain or asks_for_sets(select.args.get("group"), nodes):
-        rows, names, numbered = repeated(rows, [one.node for one in groups], sets, scope)
+        rows, names, numbered = repeated(rows, {one.name: one.node for one in groups}, sets, scope)
         groups = [replace(one, repeated=name) for one, name in zip(groups, names, strict=True)]
         scope.rows = rows
     made = grouped(rows, groups, nodes, scope, numbered)
