@@ -122,6 +122,9 @@ GROUPS: Queries = {
         SELECT p.city, c.country, max(p.age) AS m, p.boss FROM people p LEFT JOIN cities c ON p.city = c.city
         GROUP BY p.boss, CUBE (p.city, country)
         """,
+    "named as the sets": """
+        SELECT city AS grouping_set, boss AS grouped_by, max(age) AS m FROM people GROUP BY CUBE (city, boss) HAVING count(*) > 0
+        """,
     "with rollup": (
         "SELECT age, sum(age) AS s FROM people GROUP BY age WITH ROLLUP",
         "SELECT age, sum(age) AS s FROM people GROUP BY ROLLUP (age)",
@@ -538,6 +541,12 @@ SUBQUERIES: Queries = {
     "subqueries in aggregates": """
         SELECT city, count(*) FILTER (WHERE id IN (SELECT who FROM notes)) AS n,
             sum((SELECT count(*) FROM notes n WHERE n.who = p.id)) AS m FROM people p GROUP BY city
+    """,
+    "subqueries in aggregates of subqueries": """
+        SELECT id, (WITH w AS (SELECT id, wage FROM wages) SELECT max(n.stars + (SELECT max(w.wage) FROM w)) FROM notes n WHERE n.who = p.id) AS m,
+            (SELECT count(*) FILTER (WHERE n.who IN (SELECT id FROM wages)) FROM notes n WHERE n.stars <= p.boss) AS c,
+            (SELECT sum((SELECT w.wage FROM wages w WHERE w.id = n.who)) FROM notes n WHERE n.who = p.id GROUP BY n.who HAVING count(*) > 0) AS s
+        FROM people p
     """,
     "group with exists": """
         SELECT city, count(*) AS n FROM people p WHERE EXISTS (SELECT 1 FROM notes n WHERE n.who = p.id) GROUP BY city

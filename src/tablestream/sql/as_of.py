@@ -9,14 +9,26 @@ from typing import Any
 from sqlglot import exp
 
 from tablestream.handles.as_of_time import as_of
+from tablestream.spark.row import LEFT, side_column
+from tablestream.spark.sources import frame_of_source
 from tablestream.sql.context import Context
-from tablestream.sql.handles import node_of
+from tablestream.sql.handles import Handle, node_of
 from tablestream.sql.parse import TURNED, beginning
 from tablestream.sql.rows import AsOf, Rows
 from tablestream.sql.scope import Scope
-from tablestream.sql.times import time_columns
 from tablestream.streams import Stream
 from tablestream.topology.graph import history_of
+from tablestream.topology.nodes import (
+    Deduplicate,
+    Filter,
+    Materialize,
+    Named,
+    Node,
+    Reorder,
+    Select,
+    Source,
+)
+from tablestream.topology.streams import Merge, SelectKey, StreamJoin
 
 _GRACE = "GRACE"
 _WAITS = ("grace", "wall_clock", "table_advances")
@@ -168,3 +180,39 @@ def _own_time(rows: Rows, do: str) -> str:
     if not names:
         return f"No column of {rows.table.name} is known to be its time."
     return f"{do}: {' or '.join(names)}."
+
+
+def time_columns(handle: Handle) -> frozenset[str]:
+    """The columns that hold the time of each record, as they were read and nothing else."""
+    return _times_of(node_of(handle))
+
+
+def _times_of(node: Node) -> frozenset[str]:
+    if isinstance(node, Source):
+        return frame_of_source(node).time_columns
+    if isinstance(node, Merge):
+        return _times_of(node.left) & _times_of(node.right)
+    found = frozenset[str]()
+    if isinstance(node, Filter | Reorder | Deduplicate | Materialize):
+        found = _times_of(node.parent)
+    elif isinstance(node, Select):
+        before = _times_of(node.parent)
+        found = _renamed(node.columns, before) | _in_key(node.parent, node, before)
+    elif isinstance(node, SelectKey):
+        before = _times_of(node.parent)
+        found = _renamed(node.columns, before) | (before & {one.name for one in node.value})
+    elif isinstance(node, StreamJoin) and not node.corrections:
+        before = _times_of(node.left)
+        sides = frozenset(side_column(LEFT, one) for one in before)
+        found = _renamed(node.select, sides) | _in_key(node.left, node, before)
+    return found
+
+
+def _in_key(before: Node, after: Node, names: frozenset[str]) -> frozenset[str]:
+    """The columns of a key, which may have other names after than before."""
+    return frozenset(new.name for old, new in zip(before.key, after.key, strict=True) if old.name in names)
+
+
+def _renamed(columns: tuple[Named, ...], names: frozenset[str]) -> frozenset[str]:
+    """The names under which columns are in the result, unless something was computed of them."""
+    return frozenset(one.name for one in columns if one.expression.text.replace("`", "") in names)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
 from tablestream.sql.rows import AmbiguousError, Rows, Visible
 from tablestream.sql.scope import own_columns
-from tablestream.sql.using import merged
 
 SUBQUERIES = (exp.Subquery, exp.Select)
 
@@ -114,3 +113,25 @@ def null_extended(inputs: Sequence[Input], after: int) -> set[str]:
         if number > after and one.how in {"right", "full"}:
             found |= {name for before in inputs[:number] for name in before.rows.sources}
     return found
+
+
+def merged(
+    visible: Sequence[Visible],
+    using: Sequence[exp.Identifier],
+    how: str,
+    left: int,
+    fold: Callable[[str], str],
+) -> tuple[Visible, ...]:
+    """The columns of a join, where those of USING are found only on the side whose rows stay; FULL: on none.
+
+    Parameters
+    ----------
+    left
+        How many columns are of the left side: the first ones.
+    """
+    names, count = {fold(one.name) for one in using}, len(visible)
+    hidden = {"full": range(count), "right": range(left)}.get(how, range(left, count))
+    return tuple(
+        replace(one, merged=True) if number in hidden and fold(one.name) in names else one
+        for number, one in enumerate(visible)
+    )

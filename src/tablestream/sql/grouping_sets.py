@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
 
@@ -103,11 +103,14 @@ def _columns(node: exp.Expr) -> list[exp.Expr]:
 
 
 def repeated(
-    rows: Rows, nodes: Sequence[exp.Expr], sets: Sequence[frozenset[int]], scope: Scope
+    rows: Rows, named: Mapping[str, exp.Expr], sets: Sequence[frozenset[int]], scope: Scope
 ) -> tuple[Rows, list[str], Sets]:
-    """Return each row once for each set; the columns that groups are made of; and the sets."""
-    table = rows.table
-    taken = list(table.columns)
+    """Return each row once for each set; the columns that groups are made of; and the sets.
+
+    `named` are the expressions of the groups by their names there, beside which the number of the set stands.
+    """
+    table, nodes = rows.table, list(named.values())
+    taken = [*table.columns, *named]
     number = unique("grouping_set", taken, rows.fold)
     names = unique_names(["grouped_by"] * len(nodes), [*taken, number], rows.fold)
     texts = scope.sqls(nodes)

@@ -87,29 +87,26 @@ def with_key_names(handle: Handle, names: Sequence[str]) -> Handle:
     node = node_of(handle)
     if list(names) == handle.key_columns:
         return handle
-    key = tuple(Field(name, one.type) for name, one in zip(names, node.key, strict=True))
-    columns = tuple(Named(one.name, same_column(one.name)) for one in node.value)
-    select = Select(
-        name=f"{handle.name}_select",
-        where=user_line(),
-        key=key,
-        value=node.value,
-        parent=node,
-        columns=columns,
-    )
-    return type(handle)(select, session_of(handle))
+    key = [Field(name, one.type) for name, one in zip(names, node.key, strict=True)]
+    return _selected(handle, f"{handle.name}_select", key, {one.name: one.name for one in node.value})
 
 
 def with_values(handle: Handle, names: Mapping[str, str]) -> Handle:
     """The same table with some of its value columns, each under another name or its own."""
     node = node_of(handle)
-    kept = [one for one in node.value if one.name in names]
     if all(names.get(one.name) == one.name for one in node.value):
         return handle
+    return _selected(handle, handle.name, node.key, names)
+
+
+def _selected(handle: Handle, name: str, key: Sequence[Field], names: Mapping[str, str]) -> Handle:
+    """The same table with a key and some of its value columns, each under a name; no value is computed."""
+    node = node_of(handle)
+    kept = [one for one in node.value if one.name in names]
     select = Select(
-        name=handle.name,
+        name=name,
         where=user_line(),
-        key=node.key,
+        key=tuple(key),
         value=tuple(replace(one, name=names[one.name]) for one in kept),
         parent=node,
         columns=tuple(Named(names[one.name], same_column(one.name)) for one in kept),

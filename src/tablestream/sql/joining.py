@@ -11,17 +11,23 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from tablestream.connectors.sink import quoted
 from tablestream.sql.clusters import clustered, inner_join
-from tablestream.sql.conditions import Condition, Input, Known, null_extended
+from tablestream.sql.conditions import SUBQUERIES, Condition, Input, Known, merged, null_extended
 from tablestream.sql.context import Context
-from tablestream.sql.equalities import Equality, equalities
+from tablestream.sql.equalities import Equality, equalities, in_one_type
+from tablestream.sql.handles import with_values
 from tablestream.sql.joins import Joined, in_order, join
 from tablestream.sql.matches import semi_join
-from tablestream.sql.on_subqueries import computed, without_computed
-from tablestream.sql.parse import beginning
-from tablestream.sql.rows import Rows
-from tablestream.sql.scope import Scope, filtered, own_columns
-from tablestream.sql.using import coalesced, equalities_of_using, merged
+from tablestream.sql.parse import beginning, placed, span
+from tablestream.sql.rows import Rows, Visible, unique
+from tablestream.sql.scope import REFUSED, Scope, filtered, own_columns
+from tablestream.sql.shapes import outer_columns
+from tablestream.streams import Stream
+from tablestream.tables import Table
+
+#: The table of the columns that say whether a condition with a subquery holds: no query has its name.
+_COMPUTED = "(on)"
 
 
 def joined(
@@ -70,15 +76,15 @@ def _settled(rows: Rows, pool: Sequence[Condition], context: Context) -> tuple[R
 def _joined_with(left: Rows, given: Input, context: Context) -> Rows:
     """A join whose place matters."""
     using = given.common(left)
-    left, right, on = computed(given.on, left, given.rows, given.how, context)
+    left, right, on = _computed(given.on, left, given.rows, given.how, context)
     count = len(left.visible)
     if given.how in {"semi", "anti"}:
-        pairs = [(one.left, one.right) for one in equalities_of_using(using, left, right, context)]
-        return without_computed(semi_join(left, right, on, pairs, given.how, context))
+        pairs = [(one.left, one.right) for one in _equalities_of_using(using, left, right, context)]
+        return _without_computed(semi_join(left, right, on, pairs, given.how, context))
     if given.how == "full":
         equal, others = _compared(on, using, left, right, context)
         rows = join(Joined(context, left, right, tuple(equal), tuple(others)), "outer")
-        return without_computed(coalesced(rows, using, count))
+        return _without_computed(_coalesced(rows, using, count))
     if given.how == "inner":
         equal, others = _compared(on, using, left, right, context)
         rows = inner_join(left, right, equal, others, "ON", context)
@@ -86,7 +92,7 @@ def _joined_with(left: Rows, given: Input, context: Context) -> Rows:
         rows = in_order(_left_join(right, left, on, using, context), right)
     else:
         rows = _left_join(left, right, on, using, context)
-    return without_computed(replace(rows, visible=merged(rows.visible, using, given.how, count, rows.fold)))
+    return _without_computed(replace(rows, visible=merged(rows.visible, using, given.how, count, rows.fold)))
 
 
 def _compared(
@@ -94,7 +100,7 @@ def _compared(
 ) -> tuple[list[Equality], list[exp.Expr]]:
     """The equalities of ON and USING, and the other conditions."""
     equal, others = equalities(on, left, right, context)
-    return [*equal, *equalities_of_using(using, left, right, context)], others
+    return [*equal, *_equalities_of_using(using, left, right, context)], others
 
 
 def _left_join(
@@ -114,3 +120,96 @@ def _left_join(
     place = beginning(on[0]) if on else right.place
     with context.reasons.placed(place, "ON"):
         return join(joined, "left")
+
+
+def _equalities_of_using(
+    using: Sequence[exp.Identifier], left: Rows, right: Rows, context: Context
+) -> list[Equality]:
+    """The equalities that USING stands for."""
+    found = []
+    for name in using:
+        scopes = Scope(left, context, "USING"), Scope(right, context, "USING")
+        mine, theirs = (_qualified(name, one) for one in scopes)
+        node = exp.EQ(this=mine, expression=theirs)
+        found.append(Equality(node, *in_one_type(mine, theirs, *scopes)))
+    return found
+
+
+def _qualified(name: exp.Identifier, scope: Scope) -> exp.Column:
+    """A column of one side, with the name of its input."""
+    found = scope.column(exp.Column(this=name.copy()))
+    if found is None:
+        raise scope.context.refuse(
+            name, "USING", f"There is no column {name.name} on one side.", "Write ON with both columns."
+        )
+    return exp.Column(this=name.copy(), table=exp.Identifier(this=found.source, quoted=True))
+
+
+def _coalesced(rows: Rows, using: Sequence[exp.Identifier], left: int) -> Rows:
+    """Show the columns of USING of a FULL JOIN once: whichever side has a row."""
+    if not using:
+        return rows
+    made: dict[str, str] = {}
+    shown: list[Visible] = []
+    for one in using:
+        name = rows.fold(one.name)
+        pair = [quoted(it.column) for it in rows.visible if rows.fold(it.name) == name and not it.merged]
+        column = unique(f"{one.name}_merged", [*rows.table.columns, *made], rows.fold)
+        made[column] = f"coalesce({', '.join(pair)})"
+        shown.append(Visible("", one.name, column))
+    table = rows.table.with_columns(**made)
+    assert isinstance(table, Table)  # noqa: S101 - outer joins are of tables
+    return Rows(table, (*shown, *merged(rows.visible, using, "full", left, rows.fold)))
+
+
+def _computed(
+    on: Sequence[exp.Expr], left: Rows, right: Rows, how: str, context: Context
+) -> tuple[Rows, Rows, list[exp.Expr]]:
+    """Compute the conditions that have subqueries; return the sides, and conditions without subqueries.
+
+    Each is computed before the join, for the side that it names. A side whose rows the join does not keep is filtered.
+    The other one has a column that says whether the condition holds.
+    """
+    sides, found = [left, right], list[exp.Expr]()
+    filters = {"left": 1, "semi": 1, "anti": 1, "right": 0}.get(how)
+    for number, one in enumerate(on, 1):
+        if one.find(*SUBQUERIES) is None:
+            found.append(one)
+            continue
+        at = _side_of(one, sides, context)
+        rows = sides[at]
+        scope, columns = Scope(rows, context, "ON"), {it.column: it.column for it in rows.visible}
+        table = context.subqueries([one], rows, scope, context).table
+        text = scope.sql(one)
+        if REFUSED in text:
+            continue
+        if at == filters:
+            sides[at] = replace(rows, table=with_values(table.filter(text), columns))
+            continue
+        name = unique(f"on_{number}", table.columns, rows.fold)
+        table = with_values(table.with_columns(**{name: text}), {**columns, name: name})
+        shown = Visible(_COMPUTED, name, name, merged=True, hidden=True)
+        sides[at] = replace(rows, table=table, visible=(*rows.visible, shown))
+        found.append(placed(exp.column(name, table=_COMPUTED, quoted=True), span(one)))
+    return sides[0], sides[1], found
+
+
+def _without_computed(rows: Rows) -> Rows:
+    """The rows of the join without the columns of `_computed`."""
+    return replace(rows, visible=tuple(one for one in rows.visible if one.source != _COMPUTED))
+
+
+def _side_of(node: exp.Expr, sides: Sequence[Rows], context: Context) -> int:
+    """The number of the side that a condition names; of one that names none, the second."""
+    if any(isinstance(one.table, Stream) or one.as_of is not None for one in sides):
+        said = "A subquery in ON of a join that looks up versions, or of a stream, is not maintained."
+        raise context.refuse(node, "ON", said, "Join a query in FROM that has the condition in its WHERE.")
+    both = Scope(replace(sides[0], visible=(*sides[0].visible, *sides[1].visible)), context, "ON")
+    columns = [one for one in outer_columns(node, context) if both.column(one) or both.tells(one)]
+    scopes = [Scope(one, context, "ON") for one in sides]
+    named = [number for number, scope in enumerate(scopes) if any(map(scope.tells, columns))]
+    if len(named) > 1:
+        said = "A subquery in ON that names both sides of this join is not maintained."
+        instead = "Join a query in FROM that has the condition in its WHERE."
+        raise context.refuse(node, "ON", said, instead)
+    return named[0] if named else 1

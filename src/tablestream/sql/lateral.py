@@ -21,7 +21,7 @@ from sqlglot import exp
 
 from tablestream.sql.clusters import inner_join
 from tablestream.sql.context import Context
-from tablestream.sql.correlated import COMPARED_BY, row_at
+from tablestream.sql.correlated import COMPARED_BY, one_group, row_at
 from tablestream.sql.elements import is_true
 from tablestream.sql.joins import How, Joined, is_one_row, join
 from tablestream.sql.matches import (
@@ -32,7 +32,6 @@ from tablestream.sql.matches import (
     keyed_by,
     of_a_row,
 )
-from tablestream.sql.one_group import one_group
 from tablestream.sql.order import only_place
 from tablestream.sql.output import items_of
 from tablestream.sql.parse import beginning, without_parentheses

@@ -104,14 +104,12 @@ def _tells(outer: Scope, node: exp.Expr) -> bool:
     return outer.same(unwrapped(node)) in outer.made or outer.can_tell([node])
 
 
-def grouped_by(found: Related, functions: dict[str, Any]) -> tuple[Table, list[str]]:
-    """The rows of a subquery, grouped by what it is compared by; and the names of these columns."""
-    names = [f"by_{number}" for number in range(1, len(found.pairs) + 1)]
+def grouped_by(found: Related, functions: dict[str, Any]) -> Table:
+    """The rows of a subquery, grouped by what it is compared by."""
     keys = [
-        F.expr(f"{found.scope.sql(mine)} AS {name}")
-        for name, (_, mine) in zip(names, found.pairs, strict=True)
+        F.expr(f"{found.scope.sql(mine)} AS by_{number}") for number, (_, mine) in enumerate(found.pairs, 1)
     ]
-    return found.rows.table.group_by(*keys).agg(**functions), names
+    return found.rows.table.group_by(*keys).agg(**functions)
 
 
 def keyed_by(found: Related, *, or_more: bool = False) -> list[exp.Expr] | None:
@@ -216,7 +214,7 @@ def _marked(found: Related, rows: Rows, scope: Scope) -> tuple[Rows, str] | None
         return rows, _all_hold([there, *texts])
     if found.others:
         return _by_ends(found, rows, scope)
-    table, _ = grouped_by(found, {"n": tf.count()})
+    table = grouped_by(found, {"n": tf.count()})
     outer = [theirs for theirs, _ in found.pairs]
     if not outer:
         table = table.filter("n > 0")
@@ -244,7 +242,7 @@ def _by_ends(found: Related, rows: Rows, scope: Scope) -> tuple[Rows, str] | Non
         is_column = found.scope.name(mine) is not None and _are_of_both(theirs, mine, found.scope, scope)
         if not is_column or not _have_ends(types_of(theirs, mine, around, found.scope)):
             continue
-        table, _ = grouped_by(found, ends_of(mine, COMPARED[kind], found))
+        table = grouped_by(found, ends_of(mine, COMPARED[kind], found))
         outer = scope.sqls(theirs for theirs, _ in found.pairs)
         rows, names = looked_up(rows, table, outer, {one: one for one in COMPARED[kind]})
         ends = {one: quoted(name) for one, name in names.items()}

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from sqlglot import exp
 from sqlglot.errors import OptimizeError, ParseError
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
-from tablestream.errors import SqlFileError
-from tablestream.sql.building import Building
+from tablestream.base.calling import written_at
+from tablestream.errors import SqlFileError, SqlRefusedError, TablestreamError
+from tablestream.sql.handles import Handle, hidden_columns, node_of, session_of, with_hidden
 from tablestream.sql.outputs import SqlOutputs
 from tablestream.sql.parse import trees, what_is_wrong
 from tablestream.sql.problems import MistakeError, Problem, nearest
-from tablestream.sql.sources import Session, source_problems
-from tablestream.sql.statements import SourceTable, View, statements
-from tablestream.sql.targets import target_problems
+from tablestream.sql.query import from_select
+from tablestream.sql.sources import Session, read_source, source_problems
+from tablestream.sql.statements import Declared, SourceTable, View, statements
+from tablestream.sql.targets import output_of, target_problems
 from tablestream.sql.text import Text, read_text
 
+_Made = TypeVar("_Made")
 Named = Mapping[str, SourceTable | View]
 
 
@@ -62,17 +68,71 @@ class Program:
         SqlFileError
             Some cannot be made; the error names all of them, except views that read one of them.
         """
-        building = Building(self.text, Session(spark))
+        making, session = _Making(self.text), Session(spark)
         for one in self.named.values():
             if isinstance(one, SourceTable):
-                building.source(one)
+                making.make(one, partial(read_source, session, one))
         for query in self.queries:
-            building.view(query.view, query.tree, [self.named[name].name for name in query.reads])
+            reads = [self.named[name].name for name in query.reads]
+            if all(name in making.made for name in reads):
+                tables = {name: making.made[name] for name in reads}
+                making.make(query.view, partial(_selected, query, tables, self.text))
         read = {name for query in self.queries for name in query.reads}
         results = [one.view for one in self.queries if one.view.is_materialized]
-        written = [one for one in results if one.format is not None]
-        shown = [one for one in results if one.format is None and one.name.lower() not in read]
-        return building.outputs(written, shown)
+        shown = [one.name for one in results if one.format is None and one.name.lower() not in read]
+        tried = [
+            making.tried(one, partial(output_of, one, making.made[one.name]))
+            for one in results
+            if one.format is not None and one.name in making.made
+        ]
+        if making.problems:
+            raise self.text.error(making.problems)
+        return SqlOutputs(tuple(one for one in tried if one), {name: making.made[name] for name in shown})
+
+
+@dataclass(frozen=True)
+class _Making:
+    """What is made so far, by its name, and what is wrong with the rest."""
+
+    text: Text
+    made: dict[str, Handle] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def make(self, declared: Declared, maker: Callable[[], Handle]) -> None:
+        """Make a source or a view."""
+        made = self.tried(declared, maker)
+        if made is not None:
+            self.made[declared.name] = made
+
+    def tried(self, declared: Declared, maker: Callable[[], _Made]) -> _Made | None:
+        """Make something; None if that fails, which is noted."""
+        try:
+            with written_at(self.text.line(declared.at)):
+                return maker()
+        except MistakeError as mistake:
+            self.problems.append(mistake.problem)
+        except SqlRefusedError as error:
+            self.problems.extend(
+                Problem(self.text.at(line, column), message, instead)
+                for line, column, message, instead in error.reasons
+            )
+        except TablestreamError as error:
+            self.problems.append(Problem(declared.at, f"{declared.name}: {error.reason}", error.hint))
+        except PySparkException as error:
+            message = str(error).partition("\n")[0]
+            self.problems.append(
+                Problem(declared.at, f"{declared.name}: {message}", "This is what Spark says.")
+            )
+        return None
+
+
+def _selected(query: Query, tables: Mapping[str, Handle], text: Text) -> Handle:
+    """A query as a table with the name of its view; a view of all that another table has is that table."""
+    made = from_select(query.tree, tables, text)
+    if any(node_of(made) is node_of(one) for one in tables.values()):
+        return made
+    named = type(made)(replace(node_of(made), name=query.view.name), session_of(made))
+    return with_hidden(named, hidden_columns(made))
 
 
 def read_program(path: str | os.PathLike[str], variables: Mapping[str, str]) -> Program:

@@ -87,7 +87,7 @@ class Rows:
     as_of
         The versions in which an input of FROM is read; None: as it is now.
     star
-        The `stars.Star` that made the table, if one did.
+        The `joins.Star` that made the table, if one did.
     """
 
     table: Table | Stream

@@ -30,7 +30,17 @@ from tablestream import functions as tf
 from tablestream.connectors.sink import quoted
 from tablestream.sql.aggregates import aggregates_in
 from tablestream.sql.context import Context, Result
-from tablestream.sql.correlated import compared_by, row_at, with_both, with_columns_of
+from tablestream.sql.correlated import (
+    check_names,
+    compared_by,
+    no_nulls,
+    one_group,
+    only_true_matters,
+    or_null,
+    row_at,
+    with_both,
+    with_columns_of,
+)
 from tablestream.sql.equalities import in_one_type
 from tablestream.sql.from_ import from_rows, is_inner
 from tablestream.sql.grouping_sets import asks_for_sets, repeated
@@ -61,8 +71,6 @@ from tablestream.sql.matches import (
     paired,
 )
 from tablestream.sql.named import with_names
-from tablestream.sql.nulls import no_nulls, only_true_matters, or_null
-from tablestream.sql.one_group import check_names, one_group
 from tablestream.sql.order import limited, only_place
 from tablestream.sql.output import Item, items_of
 from tablestream.sql.parse import (
@@ -338,7 +346,7 @@ def groups_with(
     rows = with_subqueries([*(one.node for one in groups), *inside], rows, scope, context)
     numbered = None
     if not is_plain or asks_for_sets(select.args.get("group"), nodes):
-        rows, names, numbered = repeated(rows, [one.node for one in groups], sets, scope)
+        rows, names, numbered = repeated(rows, {one.name: one.node for one in groups}, sets, scope)
         groups = [replace(one, repeated=name) for one, name in zip(groups, names, strict=True)]
         scope.rows = rows
     made = grouped(rows, groups, nodes, scope, numbered)
@@ -532,7 +540,7 @@ def _scalar(node: exp.Expr, rows: Rows, scope: Scope, context: Context) -> tuple
     found = for_each(found, rows, scope, context)
     keyed = keyed_by(found)
     if keyed is None and found.pairs and keyed_by(found, or_more=True) is not None:
-        table, _ = grouped_by(found, {"value": tf.first(found.scope.plain(item))})
+        table = grouped_by(found, {"value": tf.first(found.scope.plain(item))})
         outer = scope.sqls(theirs for theirs, _ in found.pairs)
         rows, names = looked_up(rows, table, outer, {"value": "value"})
         return rows, quoted(names["value"])
