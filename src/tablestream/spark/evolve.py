@@ -65,10 +65,11 @@ from tablestream.spark.stored_plan import (
     check_settings,
     store_facts,
     store_plan,
+    store_steps,
     stored_facts,
+    stored_remains,
     stored_text,
 )
-from tablestream.spark.stored_provenance import store_steps, stored_remains
 from tablestream.spark.stored_state import StoredState
 from tablestream.topology.nodes import Source
 

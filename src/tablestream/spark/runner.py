@@ -60,8 +60,7 @@ from tablestream.spark.session import configured, let_ctrl_c_interrupt
 from tablestream.spark.sources import frame_of_source
 from tablestream.spark.staging import Staged
 from tablestream.spark.state_reader import stored_output
-from tablestream.spark.stored_plan import check_plan, store_facts, store_plan, stored_facts
-from tablestream.spark.stored_provenance import store_steps
+from tablestream.spark.stored_plan import check_plan, store_facts, store_plan, store_steps, stored_facts
 from tablestream.topology.nodes import Source
 
 if TYPE_CHECKING:
