@@ -22,9 +22,8 @@ from tablestream.spark.build import Builder
 from tablestream.spark.columns import Scope, schema_of
 from tablestream.spark.exchange import SparkExchange
 from tablestream.spark.round_worker import Settings
-from tablestream.spark.staged_rows import StagedRows
 from tablestream.spark.types import arrow_schema
-from tablestream.spark.unpacking import ORDER, Shown, StagedPort
+from tablestream.spark.unpacking import ORDER, Shown, StagedPort, StagedRows
 from tablestream.state.positions import frame_of
 
 if TYPE_CHECKING:
