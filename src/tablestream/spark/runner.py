@@ -44,7 +44,7 @@ from tablestream.spark.generations import (
 from tablestream.spark.options import Alignment, Compat, OnError, kept_options, plan_options
 from tablestream.spark.outputs import check_apart, check_identities, check_outputs, is_lone, write_outputs
 from tablestream.spark.plan import diagram_of, drop_rules, lowered, numbered, query_frame, split
-from tablestream.spark.quiet import quieten
+from tablestream.spark.processes import quieten
 from tablestream.spark.reports import listen, warn_of_drops
 from tablestream.spark.requests import (
     OutputRequest,

@@ -22,7 +22,7 @@ from tablestream.connectors.sink import NUMBER, Stage, StagedFiles
 from tablestream.runtime.order import in_order
 from tablestream.runtime.ports import NOTICES
 from tablestream.spark import blobs
-from tablestream.spark.worker_process import begin_task
+from tablestream.spark.processes import begin_task
 from tablestream.state.arrow import in_types
 from tablestream.state.changes import PARTITION, POSITION, ROW_TS, TIME, hop_columns
 
