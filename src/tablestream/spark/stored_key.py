@@ -27,8 +27,7 @@ from tablestream.connectors.sink import quoted
 from tablestream.errors import ArgumentError, TablestreamError
 from tablestream.planner.catalogue import StoredTable
 from tablestream.spark import blobs
-from tablestream.spark.columns import spark_type, typed
-from tablestream.spark.message_columns import key_of
+from tablestream.spark.columns import key_of, spark_type, typed
 from tablestream.spark.processes import begin_task
 from tablestream.spark.stored_rows import StoredRows
 from tablestream.spark.stored_state import StoredState
