@@ -29,10 +29,10 @@ from pyspark.sql import types as T
 from tablestream.base.type_parts import within
 from tablestream.connectors import sink
 from tablestream.connectors.json_text import json_sql
+from tablestream.connectors.spark_types import nullable
 from tablestream.operators.operator import filled_of
 from tablestream.spark.failing import Failed, Risk, View, failing, works
 from tablestream.spark.row import LEFT, RIGHT, Plain, side_column
-from tablestream.spark.types import nullable
 from tablestream.spark.watching import PlanWatch
 from tablestream.topology.nodes import Expression, Field, Fields, Filter, Join, Named, Node, Select
 from tablestream.topology.streams import SelectKey, ToStream
