@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tablestream.cli import following
+from tablestream.cli import run
 from tablestream.cli.exit_codes import ExitCode
-from tablestream.cli.following import Stop, follow, stop_after_micro_batch, stop_signals
+from tablestream.cli.run import Stop, follow, stop_after_micro_batch, stop_signals
 
 
 class Progress:
@@ -56,8 +56,8 @@ class Query:
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "_POLL_S", 0)
-    monkeypatch.setattr(following, "_STOP_POLL_S", 0)
+    monkeypatch.setattr(run, "_POLL_S", 0)
+    monkeypatch.setattr(run, "_STOP_POLL_S", 0)
 
 
 def stopped(query: Query) -> int | None:

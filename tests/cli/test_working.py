@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from tablestream.cli.working import working
+from tablestream.cli.checkpoints import working
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

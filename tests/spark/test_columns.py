@@ -17,9 +17,8 @@ from tablestream.planner.result import Pointer
 from tablestream.runtime.drops import ONLY_COUNTED
 from tablestream.spark.analysis import _BETWEEN, analysed
 from tablestream.spark.build import Builder
-from tablestream.spark.columns import Scope, TableColumns, normalised, quoted, sql_type
+from tablestream.spark.columns import Scope, TableColumns, normalised, quoted, sql_type, value_hash
 from tablestream.spark.exchange import SparkExchange
-from tablestream.spark.message_columns import value_hash
 from tablestream.spark.plan import lowered, query_frame
 from tablestream.spark.round_worker import Settings
 from tablestream.spark.row import LEFT, plain, renamed, side_column

@@ -16,7 +16,7 @@ import pytest
 import tablestream as ts
 from tablestream.connectors.workers import prepare_workers, use_driver_python
 from tablestream.errors import SessionSettingError
-from tablestream.spark import quiet
+from tablestream.spark import processes
 from tablestream.testing import frame
 
 if TYPE_CHECKING:
@@ -105,8 +105,8 @@ def test_processes_that_spark_starts_for_a_query_do_not_tell_their_steps(
     main.__spec__ = SimpleNamespace(name="pyspark.sql.connect.streaming.worker.foreach_batch_worker")  # type: ignore[assignment]
     monkeypatch.setitem(sys.modules, "__main__", main)
     monkeypatch.setattr(sys, "stdout", printed)
-    quiet.quieten()
-    quiet.quieten()
+    processes.quieten()
+    processes.quieten()
     for line in (
         "Streaming ForeachBatch worker Started batch 0",
         "mine",
@@ -120,7 +120,7 @@ def test_processes_that_spark_starts_for_a_query_do_not_tell_their_steps(
 def test_other_processes_print_what_they_like(monkeypatch: pytest.MonkeyPatch) -> None:
     printed = io.StringIO()
     monkeypatch.setattr(sys, "stdout", printed)
-    quiet.quieten()
+    processes.quieten()
     assert sys.stdout is printed
 
 

@@ -7,13 +7,15 @@ the plans before, and ``relocate`` makes a checkpoint usable that was moved or c
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
+from rich.progress import Progress, ProgressColumn, Task, TimeElapsedColumn
 from rich.text import Text
 
 from tablestream.base.data_text import visible_lines
@@ -24,8 +26,8 @@ from tablestream.cli.options import Checkpoint, Debug, Evolvable, Json, Shards
 from tablestream.cli.sessions import sessions
 from tablestream.cli.sinks import written_to
 from tablestream.cli.target import Target, Variables, load, wrong_type
-from tablestream.cli.working import working
 from tablestream.connectors.console.sink import to_console
+from tablestream.connectors.shipping import has_context
 from tablestream.spark.evolution import Evolution
 from tablestream.spark.evolve import check as checked
 from tablestream.spark.evolve import drop_generations as dropped
@@ -134,6 +136,42 @@ def evolve(
         if not as_json:
             typer.echo("Done: start the query with the new plan. The state of the old one is kept until")
             typer.echo(f"  tablestream drop-generations {checkpoint}")
+
+
+class _Tasks(ProgressColumn):
+    """The tasks of the stages that run now. A server of Spark Connect does not tell them."""
+
+    max_refresh = 0.5
+
+    def __init__(self, spark: SparkSession) -> None:
+        super().__init__()
+        self._tracker = spark.sparkContext.statusTracker() if has_context(spark) else None
+
+    def render(self, task: Task) -> Text:  # noqa: ARG002 - the stages are Spark's
+        try:
+            return Text(self._text())
+        except (Py4JError, OSError):  # Java has ended: what waits for Spark gets the error that says so
+            return Text("")
+
+    def _text(self) -> str:
+        tracker = self._tracker
+        found = [] if tracker is None else map(tracker.getStageInfo, tracker.getActiveStageIds())
+        stages = [one for one in found if one is not None]
+        done, of = (sum(getattr(one, name) for one in stages) for name in ("numCompletedTasks", "numTasks"))
+        return f"{done:,} of {of:,} tasks" if of else ""
+
+
+@contextmanager
+def working(spark: SparkSession, text: str) -> Iterator[None]:
+    """Show a text on standard error, and on a terminal what Spark has done, until the context ends."""
+    err = console(stderr=True)
+    err.print(Text(text), soft_wrap=True)
+    if not err.is_terminal or err.is_dumb_terminal:
+        yield
+        return
+    with Progress(TimeElapsedColumn(), _Tasks(spark), console=err) as shown:
+        shown.add_task("")
+        yield
 
 
 def drop_generations(checkpoint: Checkpoint, as_json: Json = False, debug: Debug = False) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -34,22 +33,6 @@ Evolvable = Annotated[
         " plan. Default: as the checkpoint has it.",
     ),
 ]
-
-
-class OnPlanChanges(StrEnum):
-    """What a query does about a checkpoint of another plan."""
-
-    refuse = "refuse"
-    evolve = "evolve"
-
-
-class OnDrops(StrEnum):
-    """What a query does about dropped records."""
-
-    warn = "warn"
-    fail = "fail"
-    ignore = "ignore"
-
 
 #: How many rows people get if they do not say it; programs get all.
 ROWS_FOR_PEOPLE = 20

@@ -6,10 +6,13 @@ import contextlib
 import logging
 import os
 import shlex
+import signal
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import pyspark
@@ -17,17 +20,24 @@ import typer
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tablestream.cli.exit_codes import ExitCode
 from tablestream.cli.failures import clear_errors, note_cause
-from tablestream.cli.following import follow, stop_signals
-from tablestream.cli.options import ROWS_FOR_PEOPLE, Debug, Evolvable, Json, OnDrops, OnPlanChanges, Shards
+from tablestream.cli.options import ROWS_FOR_PEOPLE, Debug, Evolvable, Json, Shards
+from tablestream.cli.progress import MicroBatch
 from tablestream.cli.screen import JsonScreen, Screen, TextScreen
 from tablestream.cli.sessions import kept_if_needed, sessions, starting_text
 from tablestream.cli.sinks import CONSOLE, sink_of, written_to
 from tablestream.cli.target import Target, Variables, is_query, load, wrong_type
 from tablestream.errors import ArgumentError
+from tablestream.metrics.query_metrics import MetricsReader
+from tablestream.runtime.drops import OnDrop
+from tablestream.spark.evolve import OnPlanChange
 from tablestream.spark.local_spark import MASTER
 from tablestream.spark.runner import start
 
+_POLL_S = 0.25
+_STOP_POLL_S = 0.05
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 #: Options that say how to start a query, and what to do if the user's function has started it.
 _TOO_LATE = {
     "--once": 'Return the outputs instead, or start it with trigger={"availableNow": True}.',
@@ -76,7 +86,7 @@ def run(
         ),
     ] = None,
     on_drop: Annotated[
-        OnDrops | None,
+        OnDrop | None,
         typer.Option(
             help="What to do about dropped records: warn, fail (also ends the query before a micro-batch that loses"
             " input is written), or ignore. Default: warn.",
@@ -88,7 +98,7 @@ def run(
     shards: Shards = None,
     evolvable: Evolvable = None,
     on_plan_change: Annotated[
-        OnPlanChanges | None,
+        OnPlanChange | None,
         typer.Option(
             help="What to do if another plan has made the checkpoint: refuse, or evolve, as tablestream evolve does."
             " Default: refuse.",
@@ -132,11 +142,11 @@ def run(
                 checkpoint=directory.take(),
                 trigger=trigger,
                 on_error=_on_error(on_error or []),
-                on_drop=on_drop.value if on_drop is not None else "warn",
+                on_drop=on_drop or "warn",
                 redact=redact,
                 shards=shards,
                 evolvable=evolvable,
-                on_plan_change=on_plan_change.value if on_plan_change is not None else "refuse",
+                on_plan_change=on_plan_change or "refuse",
             )
         _follow(query, screen, go_on, session.remove_files)
 
@@ -225,6 +235,91 @@ def _follow(query: StreamingQuery, screen: Screen, go_on: str, at_once: Callable
         screen.say(f"Stopped {end}. Go on with:\n  {go_on}", {**event, "go_on": go_on})
     else:
         screen.say(f"Ended {end}.", event)
+
+
+@dataclass
+class Stop:
+    """Whether the user wants the query to stop."""
+
+    wanted: bool = False
+
+
+@contextlib.contextmanager
+def stop_signals(at_once: Callable[[], None]) -> Iterator[Stop]:
+    """Yield what Ctrl-C sets, or the signal TERM; a second one calls `at_once`, and ends this process at once.
+
+    A signal is handled between any two steps of the main thread, which may hold the lock of a screen or of an event. So
+    its handler takes no lock, and prints nothing.
+
+    Spark's own handler of Ctrl-C cancels all jobs, which would fail the running micro-batch. So this comes after the
+    session was made.
+    """
+    stop = Stop()
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        if not stop.wanted:
+            stop.wanted = True
+            return
+        try:
+            at_once()
+        finally:
+            os._exit(ExitCode.INTERRUPTED)  # Spark's Java ends with this process
+
+    before = {number: signal.signal(number, handle) for number in _SIGNALS}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def follow(query: StreamingQuery, stop: Stop, stopping: Callable[[], None]) -> Iterator[MicroBatch]:
+    """Yield the micro-batches of a query as they end, until it ends or fails.
+
+    `stop` stops it after its micro-batch, and `stopping` tells the user so.
+    """
+    reader, seen, is_active = MetricsReader(), -1, True
+    while is_active:
+        time.sleep(_POLL_S)
+        if stop.wanted:
+            stopping()
+            stop_after_micro_batch(query)
+        is_active = query.isActive  # asked before the progress, so that the last of it is not missed
+        for progress in _since(query, seen):
+            seen = progress.batchId
+            yield MicroBatch.of(progress, reader.read(progress))
+    query.awaitTermination()
+
+
+def stop_after_micro_batch(query: StreamingQuery) -> None:
+    """Stop a query when its micro-batch has ended. Spark may have begun the next one, and then does that one again."""
+    before = _last(query)
+    while query.isActive and _is_busy(query) and _last(query) == before:
+        time.sleep(_STOP_POLL_S)
+    query.stop()
+
+
+def _is_busy(query: StreamingQuery) -> bool:
+    status = query.status
+    return bool(status["isTriggerActive"] and status["isDataAvailable"])
+
+
+def _last(query: StreamingQuery) -> int:
+    """Return the number of the last micro-batch that has ended; -1 if there is none."""
+    progress = query.lastProgress
+    return -1 if progress is None else progress.batchId - (not _ran(progress))
+
+
+def _ran(progress: Any) -> bool:
+    """Whether a micro-batch ran. Spark also reports that nothing has arrived, with the number of the next one."""
+    return "addBatch" in progress.durationMs
+
+
+def _since(query: StreamingQuery, seen: int) -> list[Any]:
+    """Return the progress of micro-batches after `seen`, and do not carry all of it over to find none."""
+    if _last(query) <= seen:
+        return []
+    return [one for one in query.recentProgress if one.batchId > seen and _ran(one)]
 
 
 def _command(

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from tablestream.arguments.kinds import is_flag, listed
 from tablestream.arguments.place import Place
+from tablestream.connectors.spark_types import check_bytewise
 from tablestream.errors import ArgumentError, UnsupportedTypeError
 from tablestream.handles.grouping import Grouped, Made, has_order
 from tablestream.handles.values import analysed_columns, check_names, checked_value
 from tablestream.spark.analysis import Analysed
 from tablestream.spark.columns import quoted
 from tablestream.spark.given_columns import ColumnLike, as_column, sql_text
-from tablestream.spark.types import check_bytewise
 from tablestream.topology.nodes import Field, Fields, Named, Top
 
 

@@ -18,6 +18,7 @@ from tablestream.arguments.place import Place
 from tablestream.arguments.words import checked_name
 from tablestream.base.extras import install_hint
 from tablestream.base.type_parts import within
+from tablestream.connectors.spark_types import arrow_type, check_bytewise
 from tablestream.errors import ArgumentError, PlanError, UnsupportedTypeError
 from tablestream.functions import AggregateFunction, Aggregator
 from tablestream.handles.other_names import OtherNames
@@ -27,7 +28,6 @@ from tablestream.operators.reduce.fold import UserFunctions
 from tablestream.spark.analysis import Analysed, unlogged
 from tablestream.spark.columns import spark_type
 from tablestream.spark.given_columns import as_column
-from tablestream.spark.types import arrow_type, check_bytewise
 from tablestream.topology.graph import shown_name
 from tablestream.topology.measures import Measure
 from tablestream.topology.nodes import Aggregate, Field, Fields, Named, Node

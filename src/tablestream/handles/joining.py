@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 from tablestream.arguments.kinds import check_function, listed, signature, takes, whole
 from tablestream.arguments.place import Place
 from tablestream.base.calling import warn
+from tablestream.connectors.spark_types import check_bytewise
 from tablestream.errors import ArgumentError, ColumnCollisionError, NotVersionedError
 from tablestream.handles.values import analysed_columns, checked_value, empty, taken_apart
 from tablestream.spark.analysis import Analysed, folding, is_found
@@ -21,7 +22,6 @@ from tablestream.spark.columns import SparkExpression, schema_of, types_of
 from tablestream.spark.compared import POINTING, KeySide, common_key
 from tablestream.spark.given_columns import ColumnLike, as_columns
 from tablestream.spark.row import LEFT, RIGHT, Given, Plain, Row, plain, renamed, side_column
-from tablestream.spark.types import check_bytewise
 from tablestream.topology.graph import base_of, history_of, shown_name
 from tablestream.topology.nodes import AsOf, Field, Fields, ForeignKeyJoin, How, KeyJoin, Named, Node
 

@@ -18,6 +18,7 @@ from tablestream.arguments.place import Place
 from tablestream.arguments.words import checked_length, checked_name
 from tablestream.base.calling import user_line
 from tablestream.connectors.sink import Sink
+from tablestream.connectors.spark_types import check_key_type
 from tablestream.errors import ArgumentError, MixedPlanError, TablestreamError
 from tablestream.handles.grouping import Grouping
 from tablestream.handles.other_names import OtherNames
@@ -31,7 +32,6 @@ from tablestream.spark.options import OnError, plan_options
 from tablestream.spark.plan import changes_of, diagram_of
 from tablestream.spark.requests import OutputRequest
 from tablestream.spark.row import Plain, plain, renamed
-from tablestream.spark.types import check_key_type
 from tablestream.topology.graph import VERSIONS, shown_name
 from tablestream.topology.nodes import Field, Fields, Filter, Materialize, Named, Node, Select
 from tablestream.topology.streams import FlatMap

@@ -11,11 +11,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from tablestream.arguments.place import Place
+from tablestream.connectors.spark_types import arrow_type
 from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, ReservedNameError
 from tablestream.spark.analysis import Analysed, analysed, folding, with_used
 from tablestream.spark.row import Plain
 from tablestream.spark.sources import SUBSTITUTED, is_reserved
-from tablestream.spark.types import arrow_type
 from tablestream.topology.nodes import Field, Fields, Named
 
 

@@ -12,6 +12,7 @@ from pyspark.sql import types as T
 from tablestream.arguments.kinds import whole
 from tablestream.arguments.place import Place
 from tablestream.arguments.words import check_how
+from tablestream.connectors.spark_types import check_bytewise
 from tablestream.errors import ArgumentError, UnsupportedTypeError
 from tablestream.functions import AggregateFunction, WindowFunction
 from tablestream.handles.first_rows import FirstRows
@@ -20,7 +21,6 @@ from tablestream.handles.values import analysed_columns, check_names
 from tablestream.spark.analysis import Analysed
 from tablestream.spark.columns import quoted
 from tablestream.spark.given_columns import ColumnLike, as_column
-from tablestream.spark.types import check_bytewise
 from tablestream.topology.measures import Measure
 from tablestream.topology.nodes import Field, Named
 from tablestream.topology.over import Over, WindowMeasure

@@ -22,9 +22,11 @@ from tablestream.spark import blobs
 from tablestream.spark.columns import (
     Scope,
     TableColumns,
+    filled,
     guarded,
     internal,
     kept,
+    key_of,
     opened_name,
     spark_type,
     sql_type,
@@ -34,7 +36,6 @@ from tablestream.spark.exchange import Blobs, Exchange
 from tablestream.spark.failed_rows import FAILED_KEY, FAILED_RECORD, SAYING, FailedRecords, FailedRows
 from tablestream.spark.failing import Failed, place_sql
 from tablestream.spark.layout import Layout
-from tablestream.spark.message_columns import filled, key_of
 from tablestream.spark.packing import ChangePacker, Consumer, SourcePacker
 from tablestream.spark.reports import observations
 from tablestream.spark.source_risks import watched

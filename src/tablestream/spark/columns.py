@@ -21,15 +21,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+import polars as pl
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.base.type_parts import within
 from tablestream.connectors import sink
+from tablestream.connectors.json_text import json_sql
+from tablestream.connectors.spark_types import nullable
+from tablestream.operators.operator import filled_of
 from tablestream.spark.failing import Failed, Risk, View, failing, works
 from tablestream.spark.row import LEFT, RIGHT, Plain, side_column
-from tablestream.spark.types import nullable
 from tablestream.spark.watching import PlanWatch
 from tablestream.topology.nodes import Expression, Field, Fields, Filter, Join, Named, Node, Select
 from tablestream.topology.streams import SelectKey, ToStream
@@ -495,3 +498,23 @@ def normalised(column: str, kind: T.DataType, depth: int = 0) -> str:
 
 def _has_floats(kind: T.DataType) -> bool:
     return any(isinstance(one, T.FloatType | T.DoubleType) for one in within(kind))
+
+
+def key_of(parts: Sequence[str], names: Sequence[str], hashed: str) -> dict[str, str]:
+    """The key's hash, then its columns."""
+    return {hashed: f"xxhash64({', '.join(parts)})" if parts else "0", **dict(zip(names, parts, strict=True))}
+
+
+def filled(schema: pl.Schema, table: TableColumns) -> dict[str, str]:
+    """The columns of messages that their operator declares with the SQL that fills them."""
+    sql = {name: one.sql for name, one in filled_of(schema).items()}
+    hashed = value_hash(table) if any("{value_hash}" in one for one in sql.values()) else ""
+    return {name: one.format(there=table.there, value_hash=hashed) for name, one in sql.items()}
+
+
+def value_hash(table: TableColumns) -> str:
+    """The hash of a value, which state keeps: it does not depend on how the columns are called in this data frame."""
+    columns = [f"{name} AS __value_{number}" for number, name in enumerate(table.names)]
+    # In UTC: the session's time zone may be another one after a restart.
+    as_json = json_sql(f"struct({', '.join(['1', *columns])})", timeZone="UTC")
+    return f"xxhash64({as_json})"

@@ -13,8 +13,8 @@ from pyspark.sql import types as T
 
 from tablestream.arguments.place import Place
 from tablestream.base.type_lattice import holds
+from tablestream.connectors.spark_types import nullable
 from tablestream.errors import KeyMismatchError
-from tablestream.spark.types import nullable
 
 _MAX_DIGITS = 38
 #: As many decimal digits as a double always tells apart.

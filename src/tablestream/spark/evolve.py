@@ -45,7 +45,7 @@ from tablestream.spark.generations import Generation, id_of_query, moment_of
 from tablestream.spark.options import Alignment, Compat, OnError, kept_options, plan_options
 from tablestream.spark.outputs import check_identities, check_outputs, write_outputs
 from tablestream.spark.plan import lowered, numbered, query_frame, split
-from tablestream.spark.quiet import quieten
+from tablestream.spark.processes import quieten
 from tablestream.spark.relocation import check_place
 from tablestream.spark.requests import (
     OutputRequest,
@@ -65,10 +65,11 @@ from tablestream.spark.stored_plan import (
     check_settings,
     store_facts,
     store_plan,
+    store_steps,
     stored_facts,
+    stored_remains,
     stored_text,
 )
-from tablestream.spark.stored_provenance import store_steps, stored_remains
 from tablestream.spark.stored_state import StoredState
 from tablestream.topology.nodes import Source
 

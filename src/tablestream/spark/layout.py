@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import polars as pl
 from pyspark.sql import types as T
 
+from tablestream.connectors.spark_types import arrow_schema
 from tablestream.spark.columns import schema_of, spark_type
-from tablestream.spark.types import arrow_schema
 from tablestream.spark.unpacking import Opened
 from tablestream.state.changes import foreign_columns, key_columns
 from tablestream.state.positions import frame_of

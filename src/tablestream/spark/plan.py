@@ -31,9 +31,8 @@ from tablestream.spark.reports import listen
 from tablestream.spark.round_worker import Settings
 from tablestream.spark.session import check_configured, let_ctrl_c_interrupt
 from tablestream.spark.sources import frame_of_source
-from tablestream.spark.staged_rows import RowStager, output_column
 from tablestream.spark.staging import NOTHING_STAGED, Staged
-from tablestream.spark.unpacking import NOTE, by_batches
+from tablestream.spark.unpacking import NOTE, RowStager, by_batches, output_column
 from tablestream.topology.graph import ancestors
 from tablestream.topology.nodes import Source
 

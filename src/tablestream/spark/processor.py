@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from tablestream.spark.quiet import quieten
+from tablestream.spark.processes import begin_task, quieten
 from tablestream.spark.store import SparkStore
-from tablestream.spark.worker_process import begin_task
 
 if TYPE_CHECKING:
     import pandas as pd

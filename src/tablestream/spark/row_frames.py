@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from tablestream.base.type_parts import within
-from tablestream.spark.types import arrow_schema
+from tablestream.connectors.spark_types import arrow_schema
 
 #: Rows times fields from which a task costs less than what Spark does without one. Small plans took a tenth longer with
 #: it, nine joined queries in one driver 12 s of a processor per micro-batch without it and 4 s with it.

@@ -44,7 +44,7 @@ from tablestream.spark.generations import (
 from tablestream.spark.options import Alignment, Compat, OnError, kept_options, plan_options
 from tablestream.spark.outputs import check_apart, check_identities, check_outputs, is_lone, write_outputs
 from tablestream.spark.plan import diagram_of, drop_rules, lowered, numbered, query_frame, split
-from tablestream.spark.quiet import quieten
+from tablestream.spark.processes import quieten
 from tablestream.spark.reports import listen, warn_of_drops
 from tablestream.spark.requests import (
     OutputRequest,
@@ -60,8 +60,7 @@ from tablestream.spark.session import configured, let_ctrl_c_interrupt
 from tablestream.spark.sources import frame_of_source
 from tablestream.spark.staging import Staged
 from tablestream.spark.state_reader import stored_output
-from tablestream.spark.stored_plan import check_plan, store_facts, store_plan, stored_facts
-from tablestream.spark.stored_provenance import store_steps
+from tablestream.spark.stored_plan import check_plan, store_facts, store_plan, store_steps, stored_facts
 from tablestream.topology.nodes import Source
 
 if TYPE_CHECKING:

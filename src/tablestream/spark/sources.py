@@ -51,6 +51,7 @@ from tablestream.connectors.source import (
     marks_of,
     own_columns,
 )
+from tablestream.connectors.spark_types import arrow_type, check_key_type
 from tablestream.errors import ArgumentError, ColumnCollisionError, PlanError, ReservedNameError
 from tablestream.operators.calendar import FIRST_US, LAST_US
 from tablestream.operators.captured.capture import OF_ROWS, PREIMAGE, READ, UPSERT
@@ -65,7 +66,6 @@ from tablestream.spark.lineage import JOIN, SUBQUERY, mixed_by
 from tablestream.spark.origins import origin_of
 from tablestream.spark.row import Plain
 from tablestream.spark.source_risks import risks_of
-from tablestream.spark.types import arrow_type, check_key_type
 from tablestream.spark.volatile import RECORDED
 from tablestream.topology.nodes import Field, Fields, Source
 

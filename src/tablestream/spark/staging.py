@@ -18,13 +18,12 @@ from pyspark.sql import types as T
 from tablestream.connectors.shipping import has_context
 from tablestream.connectors.sink import CHANGE_TYPE, LATEST, TIMESTAMP, StagedSink
 from tablestream.connectors.sink import ORDER as PLACE
+from tablestream.connectors.spark_types import arrow_schema
 from tablestream.spark.build import Builder
 from tablestream.spark.columns import Scope, schema_of
 from tablestream.spark.exchange import SparkExchange
 from tablestream.spark.round_worker import Settings
-from tablestream.spark.staged_rows import StagedRows
-from tablestream.spark.types import arrow_schema
-from tablestream.spark.unpacking import ORDER, Shown, StagedPort
+from tablestream.spark.unpacking import ORDER, Shown, StagedPort, StagedRows
 from tablestream.state.positions import frame_of
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.spark import blobs
 from tablestream.spark.row_frames import frame_of
 from tablestream.spark.stored_key import KeyRows
-from tablestream.spark.stored_provenance import stored_steps
+from tablestream.spark.stored_plan import stored_steps
 from tablestream.spark.stored_rows import (
     VALID_FROM,
     VALID_TO,

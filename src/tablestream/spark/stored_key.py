@@ -27,11 +27,10 @@ from tablestream.connectors.sink import quoted
 from tablestream.errors import ArgumentError, TablestreamError
 from tablestream.planner.catalogue import StoredTable
 from tablestream.spark import blobs
-from tablestream.spark.columns import spark_type, typed
-from tablestream.spark.message_columns import key_of
+from tablestream.spark.columns import key_of, spark_type, typed
+from tablestream.spark.processes import begin_task
 from tablestream.spark.stored_rows import StoredRows
 from tablestream.spark.stored_state import StoredState
-from tablestream.spark.worker_process import begin_task
 from tablestream.state import manifest as manifests
 from tablestream.state.changes import KEY_HASH
 from tablestream.state.manifest import Manifest

@@ -1,7 +1,7 @@
-"""Unpacking: blobs of messages become rows of a DataFrame again, in order per key.
+"""Unpacking: blobs of messages become rows of a DataFrame again, in order per key, or are written.
 
 Runs in `mapInArrow` on Spark's workers: between two rounds if expressions have to be evaluated, and after the last
-shuffle.
+shuffle. Rows that Spark has computed for a target are written here, too: no row comes back.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from typing import Self
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from tablestream.connectors.sink import NUMBER, Stage, StagedFiles
 from tablestream.runtime.order import in_order
 from tablestream.runtime.ports import NOTICES
 from tablestream.spark import blobs
-from tablestream.spark.worker_process import begin_task
+from tablestream.spark.processes import begin_task
 from tablestream.state.arrow import in_types
 from tablestream.state.changes import PARTITION, POSITION, ROW_TS, TIME, hop_columns
 
@@ -33,6 +34,9 @@ BYTES = 8 << 20
 SHARDS_BYTES = 1 << 20
 #: The column with a notice about drops: its count, its name and an example, parted by zeros.
 NOTE = "__note"
+#: The column with the port of a row, or of a report.
+_PORT = "__port"
+_REPORTS = pa.schema([(_PORT, pa.int32()), (NOTE, pa.string())])
 #: The column with a change's place in the total order.
 ORDER = "order"
 #: The property in which Spark passes the number of the micro-batch to its workers.
@@ -238,7 +242,7 @@ class OutputUnpacker:
         with TaskFiles(self._number) as files:
             yield from self._unpacked(batches, files)
             for port, said in files.close():
-                yield self._wide(1, {"__port": _repeat(port, 1), NOTE: pa.array([said], pa.string())})
+                yield self._wide(1, {_PORT: _repeat(port, 1), NOTE: pa.array([said], pa.string())})
 
     def _unpacked(self, batches: Iterable[pa.RecordBatch], files: TaskFiles) -> Iterator[pa.RecordBatch]:
         shard, held, held_bytes = -1, list[blobs.Blob](), 0
@@ -270,12 +274,12 @@ class OutputUnpacker:
         if reports:
             notes = [_note(one) if one.port == NOTICES else None for one in reports]
             ports = pa.array([one.port for one in reports], pa.int32())
-            yield self._wide(len(reports), {"__port": ports, NOTE: pa.array(notes, pa.string())})
+            yield self._wide(len(reports), {_PORT: ports, NOTE: pa.array(notes, pa.string())})
         for one in self.opened:
             frames = blobs.decode(other.blob for other in held if other.port == one.port)
             if frames:
                 for rows, part in one.record_batches(self._ordered(one, frames), rows_together(self.opened)):
-                    yield self._wide(rows, {"__port": _repeat(one.port, rows), **part})
+                    yield self._wide(rows, {_PORT: _repeat(one.port, rows), **part})
         for to in self.staged:
             frames = blobs.decode(other.blob for other in held if other.port == to.number)
             if frames:
@@ -293,10 +297,63 @@ class OutputUnpacker:
         return self.first + micro_batch_id() if self.micro_batch is None else self.micro_batch
 
     def _wide(self, rows: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:
-        kinds: dict[str, pa.DataType] = {"__port": pa.int32()}
+        kinds: dict[str, pa.DataType] = {_PORT: pa.int32()}
         kinds |= {NOTE: pa.string()} if self.noted else {}
         kinds |= {one.name: one.type for opened in self.opened for one in opened.fields}
         return wide(kinds, rows, columns)
+
+
+def output_column(port: int) -> str:
+    """The column of a query's frame with the rows of an output, as structs."""
+    return f"__out{port}"
+
+
+@dataclass(frozen=True)
+class StagedRows:
+    """An output whose columns Spark computes, and whose rows the workers write."""
+
+    number: int
+    """The output's port."""
+    fields: pa.Schema
+    """The Arrow types of the columns."""
+    stage: Stage
+    """Writes them."""
+
+    @property
+    def column(self) -> str:
+        """The struct with the output's rows."""
+        return output_column(self.number)
+
+    def rows(self, batch: pa.RecordBatch, ports: pa.Array) -> pa.Table:
+        """Take the output's rows."""
+        mine = batch[self.column].filter(pc.equal(ports, self.number))
+        return pa.Table.from_arrays(mine.flatten(), names=self.fields.names).cast(self.fields)
+
+
+@dataclass(frozen=True)
+class RowStager:
+    """Writes the rows of outputs; passes on reports, and what each task has written is one more.
+
+    `first`: as in `OutputUnpacker`.
+    """
+
+    outputs: tuple[StagedRows, ...]
+    first: int = 0
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Work off all record batches of a task."""
+        by_port = {one.number: one for one in self.outputs}
+        with TaskFiles(self.first + micro_batch_id()) as files:
+            for batch in batches:
+                ports = batch[_PORT]
+                there = set(pc.unique(ports).to_pylist())
+                for number in sorted(there & by_port.keys()):
+                    files.of(number, by_port[number].stage).add(by_port[number].rows(batch, ports))
+                if there - by_port.keys():
+                    others = pc.invert(pc.is_in(ports, pa.array(list(by_port), pa.int32())))
+                    yield batch.select([_PORT, NOTE]).filter(others)
+            for number, said in files.close():
+                yield pa.RecordBatch.from_pydict({_PORT: [number], NOTE: [said]}, _REPORTS)
 
 
 def _note(one: blobs.Blob) -> str:

@@ -28,7 +28,7 @@ from tablestream.provenance.walk import Row, Walk
 from tablestream.spark.columns import opened, schema_of, spark_type
 from tablestream.spark.state_reader import check_kinds, key_frame, stored_frame
 from tablestream.spark.stored_key import GivenKey, KeyRows, literal, one_row
-from tablestream.spark.stored_provenance import stored_steps
+from tablestream.spark.stored_plan import stored_steps
 from tablestream.spark.stored_rows import stored_columns
 from tablestream.spark.stored_state import StoredState
 from tablestream.state.changes import TS

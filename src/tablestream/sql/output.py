@@ -16,9 +16,9 @@ from pyspark.sql import types as T
 from sqlglot import exp
 
 from tablestream.connectors.sink import quoted
+from tablestream.connectors.spark_types import nullable
 from tablestream.spark.analysis import folding, unlogged
 from tablestream.spark.columns import sql_type
-from tablestream.spark.types import nullable
 from tablestream.sql.context import Context, Result
 from tablestream.sql.handles import Handle, session_of, type_of, with_key_names, with_values
 from tablestream.sql.parse import beginning

@@ -12,10 +12,10 @@ from sqlglot import exp
 
 from tablestream import functions as tf
 from tablestream.connectors.sink import quoted
+from tablestream.connectors.spark_types import nullable
 from tablestream.handles.unions import key_text
 from tablestream.spark.analysis import unlogged
 from tablestream.spark.columns import sql_type
-from tablestream.spark.types import nullable
 from tablestream.sql.clauses import place_of
 from tablestream.sql.context import Context, Result
 from tablestream.sql.handles import Handle, empty_rows

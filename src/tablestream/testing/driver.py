@@ -32,8 +32,8 @@ from tablestream.spark.plan import drop_rules, lowered, outputs_frame, split
 from tablestream.spark.reports import warn_of_drops
 from tablestream.spark.requests import OutputRequest
 from tablestream.spark.row_frames import frame_of
-from tablestream.spark.staged_rows import output_column
 from tablestream.spark.stored_rows import StoredRows, check_history, checked_time, chosen, moment_of, shown
+from tablestream.spark.unpacking import output_column
 from tablestream.state.cache import MemoryCache
 from tablestream.state.sealed import unseal
 from tablestream.streams import Stream

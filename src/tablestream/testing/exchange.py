@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tablestream.connectors.sink import quoted
+from tablestream.connectors.spark_types import arrow_schema, nullable
 from tablestream.runtime.drops import DropRules
 from tablestream.runtime.ports import METRICS, NOTICES
 from tablestream.runtime.rounds import Round
@@ -24,7 +25,6 @@ from tablestream.spark import blobs
 from tablestream.spark.exchange import Batches, Observations
 from tablestream.spark.round_worker import RoundWorker, Settings
 from tablestream.spark.row_frames import frame_of
-from tablestream.spark.types import arrow_schema, nullable
 from tablestream.spark.unpacking import OutputUnpacker
 from tablestream.state.cache import ChunkCache, MemoryCache
 from tablestream.state.store import MemoryStore

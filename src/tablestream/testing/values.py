@@ -16,10 +16,10 @@ from pyspark.sql import types as T
 from tablestream.base.data_text import data_text
 from tablestream.base.type_parts import within
 from tablestream.connectors.json_text import json_read_options, json_sql
+from tablestream.connectors.spark_types import nullable
 from tablestream.errors import ArgumentError
 from tablestream.spark.analysis import folding
 from tablestream.spark.columns import sql_type
-from tablestream.spark.types import nullable
 from tablestream.testing.notation import parsed
 from tablestream.testing.plain import plain_columns
 

@@ -25,13 +25,14 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 from tablestream.connectors.debezium.avro import AvroReader
-from tablestream.connectors.debezium.converters import arrow_type, guessed, nullable, scalar
+from tablestream.connectors.debezium.converters import guessed, nullable, scalar
 from tablestream.connectors.debezium.foreign import NOT_OF_A_RECORD
 from tablestream.connectors.debezium.placeholder import Placeholder
 from tablestream.connectors.debezium.records import DELETED, Reader, UnreadableError
 from tablestream.connectors.debezium.scalars import MisfitError, Modes, Scalar, shown
 from tablestream.connectors.debezium.types import column_type
 from tablestream.connectors.debezium.wire import Wire
+from tablestream.connectors.spark_types import arrow_type
 from tablestream.errors import ArgumentError
 
 _MAX_SCHEMAS = 1000
@@ -81,7 +82,7 @@ class Filler:
         return self._converted(values, self.scalar, errors), unchanged, errors
 
     def _arrow(self) -> pa.DataType:
-        return arrow_type(self.column.dataType)
+        return arrow_type(self.column.dataType, self.column.name)
 
     def _unchanged(self, values: list[Any]) -> list[int]:
         found: list[int] = []
@@ -201,7 +202,7 @@ class Filling:
     def _scattered(self, pieces: list[list[pa.Array]], groups: list[list[int]], size: int) -> list[pa.Array]:
         """Put the rows of all groups back in their order, with null between them."""
         if not pieces:
-            return [pa.nulls(size, arrow_type(column.dataType)) for column in self.columns]
+            return [pa.nulls(size, arrow_type(column.dataType, column.name)) for column in self.columns]
         at: list[int | None] = [None] * size
         for here, i in enumerate(i for where in groups for i in where):
             at[i] = here

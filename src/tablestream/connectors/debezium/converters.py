@@ -28,20 +28,17 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import types as T
 
+from tablestream.base.type_parts import within
 from tablestream.connectors.debezium import numbers, times
 from tablestream.connectors.debezium.scalars import MisfitError, Modes, Scalar, text_bytes
 from tablestream.connectors.debezium.types import COLUMNS, DECIMAL, JSON, meaning_of
 from tablestream.connectors.debezium.wire import Wire
 
-_ARROW: dict[type[T.DataType], pa.DataType] = {
-    T.BooleanType: pa.bool_(),
-    **numbers.STORAGE,
-    T.StringType: pa.string(),
-    T.BinaryType: pa.binary(),
-    T.DateType: pa.date32(),
-    T.TimestampType: pa.timestamp("us", tz="UTC"),
-    T.TimestampNTZType: pa.timestamp("us"),
-}
+#: The types that columns, and what is inside them, can have; not those derived of them, such as a varchar.
+_HELD = frozenset(
+    {T.BooleanType, *numbers.STORAGE, T.DecimalType, T.StringType, T.BinaryType, T.DateType, T.TimestampType}
+    | {T.TimestampNTZType, T.ArrayType, T.MapType, T.StructType}
+)
 _GUESSES: dict[type[T.DataType], Wire] = {
     type(COLUMNS[base]): Wire(base)
     for base in ("boolean", "int8", "int16", "int32", "int64", "float", "double")
@@ -54,20 +51,9 @@ _TIMESTAMPS = {
 }
 
 
-def arrow_type(target: T.DataType) -> pa.DataType | None:
-    """Return the Arrow type of a column; None if records of Debezium cannot become such a column."""
-    if isinstance(target, T.DecimalType):
-        return pa.decimal128(target.precision, target.scale)
-    if isinstance(target, T.ArrayType):
-        element = arrow_type(target.elementType)
-        return None if element is None else pa.list_(pa.field("element", element))
-    if isinstance(target, T.MapType):
-        key, value = arrow_type(target.keyType), arrow_type(target.valueType)
-        return None if key is None or value is None else pa.map_(key, value)
-    if isinstance(target, T.StructType):
-        fields = [(one.name, arrow_type(one.dataType)) for one in target]
-        return None if any(kind is None for _, kind in fields) else pa.struct(fields)
-    return _ARROW.get(type(target))
+def is_held(target: T.DataType) -> bool:
+    """Whether records of Debezium can become a column of this type."""
+    return all(type(one) in _HELD for one in within(target))
 
 
 def guessed(target: T.DataType, modes: Modes, column: str) -> Wire:

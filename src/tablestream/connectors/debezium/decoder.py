@@ -44,7 +44,7 @@ from tablestream.connectors.debezium.added import Fields, LeftOut
 from tablestream.connectors.debezium.avro import AvroReader
 from tablestream.connectors.debezium.batch import META_TYPES, RecordReader, Records
 from tablestream.connectors.debezium.columns import Columns, Errors, FilledColumns, Filling, Row, is_missing
-from tablestream.connectors.debezium.converters import arrow_type
+from tablestream.connectors.debezium.converters import is_held
 from tablestream.connectors.debezium.foreign import NOT_OF_A_RECORD
 from tablestream.connectors.debezium.placeholder import DEFAULT, Placeholder
 from tablestream.connectors.debezium.records import Event, Reader
@@ -52,6 +52,7 @@ from tablestream.connectors.debezium.scalars import Binary, Decimals, Modes
 from tablestream.connectors.debezium.types import Unit
 from tablestream.connectors.debezium.usual import UsualEnvelopes
 from tablestream.connectors.debezium.wire import Wire
+from tablestream.connectors.spark_types import arrow_schema, arrow_type
 from tablestream.errors import ArgumentError, UnsupportedTypeError
 
 TimeMode = Literal["milliseconds", "microseconds", "nanoseconds", "isostring", "connect"]
@@ -111,7 +112,7 @@ class DebeziumDecoder:
     @cached_property
     def schema(self) -> pa.Schema:
         """The columns of the rows that `decode` returns."""
-        return pa.schema(list(arrow_type(self.result) or ()))
+        return arrow_schema(self.result)
 
     @property
     def result(self) -> T.StructType:
@@ -257,7 +258,7 @@ class DebeziumDecoder:
                     values[i] = sources.field_value(event.source, name)
                 except sources.BadSourceError as error:
                     records.errors.setdefault(i, str(error))
-            columns.append(pa.array(values, arrow_type(sources.field_type(name) or T.StringType())))
+            columns.append(pa.array(values, arrow_type(sources.field_type(name) or T.StringType(), name)))
         return columns
 
 
@@ -276,7 +277,7 @@ def _uncollected() -> Iterator[None]:
 def _struct(columns: T.StructType, arrays: list[pa.Array], mask: list[bool]) -> pa.StructArray:
     """Make a struct of columns, null where `mask` is true."""
     return pa.StructArray.from_arrays(
-        arrays, fields=list(arrow_type(columns) or ()), mask=pa.array(mask, pa.bool_())
+        arrays, fields=list(arrow_schema(columns)), mask=pa.array(mask, pa.bool_())
     )
 
 
@@ -402,7 +403,7 @@ def _check_columns(
             hint="Leave it out of columns=, or out of except_columns=.",
         )
     for column in (*columns.key, *columns.value):
-        if arrow_type(column.dataType) is None:
+        if not is_held(column.dataType):
             raise UnsupportedTypeError(
                 f"The column '{column.name}' is {column.dataType.simpleString()}, which no record of Debezium holds.",
                 hint="Make it a string or a bigint, and convert it with select(...).",

@@ -35,7 +35,6 @@ from pyarrow import fs
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_type
 
 from tablestream.base.type_parts import within
 from tablestream.connectors.delta.by_spark import last_changes
@@ -43,6 +42,7 @@ from tablestream.connectors.delta.columns import DECLARED, as_texts, needs_mappi
 from tablestream.connectors.delta.marks import Commit, DeltaMark
 from tablestream.connectors.parquet_file import ParquetFile
 from tablestream.connectors.sink import CHANGE_COLUMNS, CHANGE_TYPE, ORDER, quoted
+from tablestream.connectors.spark_types import arrow_schema, nullable
 from tablestream.state.positions import frame_of
 
 if TYPE_CHECKING:
@@ -156,13 +156,13 @@ class RsTable:
             self._write(source, said)
 
     def mark(self, columns: T.StructType, said: DeltaMark) -> None:
-        self._write(_arrow_schema(self.columns or columns).empty_table(), said)
+        self._write(arrow_schema(self.columns or columns).empty_table(), said)
 
     def add_columns(self, columns: T.StructType) -> None:
         from deltalake import Schema
 
         if columns.names:
-            self._there.alter.add_columns(Schema.from_arrow(_arrow_schema(columns)).fields)
+            self._there.alter.add_columns(Schema.from_arrow(arrow_schema(columns)).fields)
 
     def merge(self, changes: DataFrame, key_columns: Sequence[str], said: DeltaMark) -> None:
         with self._source(changes, said.query, key_columns) as source:
@@ -196,7 +196,7 @@ class RsTable:
         """Commit files that the workers wrote in their place: names, sizes and statistics."""
         from deltalake.transaction import AddAction, RemoveAction
 
-        table = self._made(_arrow_schema(columns))
+        table = self._made(arrow_schema(columns))
         now_ms = time.time_ns() // 1_000_000
         actions: list[AddAction | RemoveAction] = [
             AddAction(one["path"], one["bytes"], {}, now_ms, True, one["statistics"]) for one in files
@@ -212,7 +212,7 @@ class RsTable:
         Their columns are called as `short_names` says. A table without rows is created, or filled, by an append.
         """
         names = short_names(columns.names)
-        kinds = {one.name: one.type for one in _arrow_schema(columns)}
+        kinds = {one.name: one.type for one in arrow_schema(columns)}
         schema = pa.schema(
             [*((short, kinds[name]) for name, short in names.items()), (CHANGE_TYPE, pa.string())]
         )
@@ -231,7 +231,7 @@ class RsTable:
         if self._table.metadata().partition_columns:
             return "has partitions"
         there = {one.name: one for one in self.columns}
-        if any(not one.nullable or one.dataType != _nullable(one.dataType) for one in self.columns):
+        if any(not one.nullable or one.dataType != nullable(one.dataType) for one in self.columns):
             return "has a column in which something cannot be null"
         wrong = [one.name for one in output if one.name not in there or not _is_same(one, there[one.name])]
         return f"lacks the column {wrong[0]!r} in the output's type" if wrong else None
@@ -313,7 +313,7 @@ class RsTable:
         if merged_by:
             short = short_names(fitted.columns) | {CHANGE_TYPE: CHANGE_TYPE}
         if self.has_few:
-            table = fitted.toArrow().cast(_arrow_schema(fitted.schema))
+            table = fitted.toArrow().cast(arrow_schema(fitted.schema))
             rows = _last_in_memory(table, merged_by) if merged_by else table
             yield rows.select(list(short)).rename_columns(list(short.values()))
             return
@@ -326,7 +326,7 @@ class RsTable:
         """Let the workers write rows as files, and stream these. Their columns are c0, c1, ..."""
         # PySpark does not find a column whose name has a dot.
         named = rows.toDF(*(f"c{number}" for number, _ in enumerate(rows.columns)))
-        schema, store = _arrow_schema(named.schema), file_system(self.uri, self._options)
+        schema, store = arrow_schema(named.schema), file_system(self.uri, self._options)
         self.clean(query)
         place = f"{staging(query)}/{uuid.uuid4().hex}"
         store.create_dir(place)
@@ -361,14 +361,14 @@ class RsTable:
             )
         )
         wanted = T.StructType(
-            [T.StructField(one.name, kinds.get(one.name, one.dataType)) for one in rows.schema]
+            [T.StructField(one.name, nullable(kinds.get(one.name, one.dataType))) for one in rows.schema]
         )
-        return rows if _arrow_schema(wanted) == _arrow_schema(rows.schema) else rows.to(_nullable(wanted))
+        return rows if arrow_schema(wanted) == arrow_schema(rows.schema) else rows.to(wanted)
 
 
 def _is_same(one: T.StructField, other: T.StructField) -> bool:
     """Whether two columns have one type, but for what can be null."""
-    return bool(_arrow_schema(T.StructType([one])) == _arrow_schema(T.StructType([other])))
+    return bool(arrow_schema([one]) == arrow_schema([other]))
 
 
 def short_names(columns: Iterable[str]) -> dict[str, str]:
@@ -488,22 +488,3 @@ def _under_names(batches: pa.RecordBatchReader, names: Sequence[str]) -> pa.Reco
     schema = pa.schema([field.with_name(name) for field, name in zip(batches.schema, names, strict=True)])
     renamed = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches)
     return pa.RecordBatchReader.from_batches(schema, renamed)
-
-
-def _arrow_schema(columns: T.StructType) -> pa.Schema:
-    """The columns in Arrow, where all can be null, as in the tables that Spark writes."""
-    return pa.schema(
-        [(one.name, to_arrow_type(one.dataType, timezone="UTC")) for one in _nullable(columns).fields]
-    )
-
-
-def _nullable(kind: Any) -> Any:
-    """Return a type in which everything can be null."""
-    made: T.DataType = kind
-    if isinstance(kind, T.StructType):
-        made = T.StructType([T.StructField(one.name, _nullable(one.dataType)) for one in kind.fields])
-    elif isinstance(kind, T.ArrayType):
-        made = T.ArrayType(_nullable(kind.elementType))
-    elif isinstance(kind, T.MapType):
-        made = T.MapType(_nullable(kind.keyType), _nullable(kind.valueType))
-    return made

@@ -8,14 +8,14 @@ from types import SimpleNamespace
 import pytest
 from pyspark import TaskContext
 
-from tablestream.spark import worker_process
+from tablestream.spark import processes
 
 
 @pytest.fixture
 def frozen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A process that has begun no task, and how often it has frozen its objects."""
     times: list[int] = []
-    monkeypatch.setattr(worker_process, "_process", worker_process._Process())
+    monkeypatch.setattr(processes, "_process", processes._Process())
     monkeypatch.setattr(gc, "freeze", lambda: times.append(1))
     return times
 
@@ -23,7 +23,7 @@ def frozen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def _begin(task: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     context = None if task is None else SimpleNamespace(taskAttemptId=lambda: task)
     monkeypatch.setattr(TaskContext, "get", lambda: context)
-    worker_process.begin_task()
+    processes.begin_task()
 
 
 def test_imports_are_frozen_once_when_the_second_task_begins(
