@@ -12,9 +12,8 @@ from tablestream.operators.joins.as_of_join import OBSERVED, AsOfJoin
 from tablestream.operators.joins.foreign_key_answer import SHARD, ForeignKeyAnswer
 from tablestream.operators.joins.foreign_key_subscribe import TO_RESULT, ForeignKeySubscribe, Rules
 from tablestream.operators.joins.global_join import GlobalJoin
-from tablestream.operators.joins.history_answer import HistoryAnswer
+from tablestream.operators.joins.history_answer import HistoryAnswer, HistorySubscribe
 from tablestream.operators.joins.history_join import HistoryJoin
-from tablestream.operators.joins.history_subscribe import HistorySubscribe
 from tablestream.operators.joins.key_join import Branch, has_own_times
 from tablestream.operators.joins.key_join import KeyJoin as KeyJoinOperator
 from tablestream.operators.joins.many_to_many import ManyToMany as ManyToManyOperator
