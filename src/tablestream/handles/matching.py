@@ -31,7 +31,6 @@ from tablestream.spark.columns import SparkExpression, schema_of, spark_type
 from tablestream.spark.compared import POINTING, KeySide, common_key
 from tablestream.spark.given_columns import checked_column
 from tablestream.spark.row import LEFT, RIGHT, Given, side_column
-from tablestream.topology.many_to_many import ManyToMany
 from tablestream.topology.nodes import (
     Aggregate,
     Field,
@@ -39,6 +38,7 @@ from tablestream.topology.nodes import (
     Filter,
     ForeignKeyJoin,
     KeyJoin,
+    ManyToMany,
     Named,
     Node,
     Select,

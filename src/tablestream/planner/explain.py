@@ -17,7 +17,6 @@ from tablestream.runtime.ports import EVERY_SHARD, Port
 from tablestream.runtime.rounds import Round
 from tablestream.topology.clauses import Clauses
 from tablestream.topology.graph import base_of, named_as, operator_of
-from tablestream.topology.many_to_many import ManyToMany
 from tablestream.topology.nodes import (
     Aggregate,
     Expression,
@@ -25,6 +24,7 @@ from tablestream.topology.nodes import (
     ForeignKeyJoin,
     Join,
     KeyJoin,
+    ManyToMany,
     Materialize,
     Node,
     OneToMany,

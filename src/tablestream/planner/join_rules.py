@@ -35,13 +35,13 @@ from tablestream.topology.graph import (
     leaves_of,
     path_from_base,
 )
-from tablestream.topology.many_to_many import ManyToMany
 from tablestream.topology.nodes import (
     AsOf,
     Deduplicate,
     Fields,
     ForeignKeyJoin,
     KeyJoin,
+    ManyToMany,
     Node,
     OneToMany,
     Source,

@@ -12,8 +12,7 @@ from tablestream.provenance.rules.foreign_key import said
 from tablestream.provenance.rules.key_join import joined
 from tablestream.provenance.steps import Step
 from tablestream.provenance.walk import Row, Walk, same
-from tablestream.topology.many_to_many import ManyToMany
-from tablestream.topology.nodes import Named
+from tablestream.topology.nodes import ManyToMany, Named
 from tablestream.topology.over import Over
 
 #: The roles of tables in the state: rows by their partition, and the rows of each side of a join by their values.
