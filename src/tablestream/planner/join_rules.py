@@ -11,7 +11,7 @@ from tablestream.operators.joins.as_of_answer import AsOfAnswer
 from tablestream.operators.joins.as_of_join import OBSERVED, AsOfJoin
 from tablestream.operators.joins.foreign_key_answer import SHARD, ForeignKeyAnswer
 from tablestream.operators.joins.foreign_key_subscribe import TO_RESULT, ForeignKeySubscribe, Rules
-from tablestream.operators.joins.global_join import GlobalJoin
+from tablestream.operators.joins.global_join import GlobalJoin, RightRows
 from tablestream.operators.joins.history_answer import HistoryAnswer, HistorySubscribe
 from tablestream.operators.joins.history_join import HistoryJoin
 from tablestream.operators.joins.key_join import Branch, has_own_times
@@ -19,7 +19,6 @@ from tablestream.operators.joins.key_join import KeyJoin as KeyJoinOperator
 from tablestream.operators.joins.many_to_many import ManyToMany as ManyToManyOperator
 from tablestream.operators.joins.many_to_many import PairSubscribe
 from tablestream.operators.joins.result_history import ResultHistory
-from tablestream.operators.joins.right_rows import RightRows
 from tablestream.operators.joins.stream_table_join import StreamTableJoin
 from tablestream.operators.operator import Operator
 from tablestream.planner.lowering import Copies, Draft, History, Lowering, Made, Remembered, Want
