@@ -15,7 +15,7 @@ from tablestream import functions as tf
 from tablestream.errors import ArgumentError, ColumnCollisionError, KeyMismatchError, PlanError
 from tablestream.testing import Driver, frame
 from tablestream.topology.graph import ancestors
-from tablestream.topology.many_to_many import ManyToMany
+from tablestream.topology.nodes import ManyToMany
 from tests.marks import quick_first
 from tests.test_table import refused
 

@@ -14,8 +14,8 @@ from tablestream.base.calling import user_line
 from tablestream.errors import ArgumentError
 from tablestream.functions import AggregateFunction, WindowFunction
 from tablestream.functions import count as count_rows
+from tablestream.handles.first_rows import Windowed
 from tablestream.handles.grouping import Grouped, Swapped, check_functions, described
-from tablestream.handles.windowing import Windowed
 from tablestream.spark.given_columns import ColumnLike
 from tablestream.topology.nodes import Field
 

@@ -27,8 +27,7 @@ from tablestream.spark.options import Alignment, Compat, Emit, OnError, Tombston
 from tablestream.spark.plan import changes_of, diagram_of, plan_of
 from tablestream.spark.requests import OutputRequest, request
 from tablestream.topology.graph import ancestors, history_of
-from tablestream.topology.keep import Keep
-from tablestream.topology.nodes import Materialize, Node, Suppress
+from tablestream.topology.nodes import Keep, Materialize, Node, Suppress
 from tablestream.topology.streams import ToStream
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from tablestream.operators.reduce.aggregate import AnyFunction
 from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.frame_aggregates import OfFrame
 from tablestream.operators.reduce.frames import Frame, Frames, Use
+from tablestream.operators.reduce.powers import Variance
 from tablestream.operators.reduce.ranked_counts import Percentile
-from tablestream.operators.reduce.spread import Variance
 
 LARGEST = 2**63 - 1
 

@@ -22,14 +22,13 @@ from tablestream.operators.cells import cells, column
 from tablestream.operators.operator import NUMBER, PARENT, Context, Operator
 from tablestream.operators.reduce import exact_floats
 from tablestream.operators.reduce.aggregate import Aggregate, AnyFunction
-from tablestream.operators.reduce.bits import Bits
+from tablestream.operators.reduce.bits import AllOrAny, Bits
 from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.counted import CountDistinct
 from tablestream.operators.reduce.fold import Fold, UserFunctions
-from tablestream.operators.reduce.pairs import OfPairs
+from tablestream.operators.reduce.powers import Kurtosis, OfPairs, Variance
 from tablestream.operators.reduce.ranked_counts import Mode, Percentile
 from tablestream.operators.reduce.regroup import Regroup
-from tablestream.operators.reduce.spread import AllOrAny, Kurtosis, Variance
 from tablestream.operators.reduce.top import Top
 from tablestream.operators.reduce.totals import Count, Sum
 from tablestream.state.cache import NoCache

@@ -22,12 +22,13 @@ from tablestream.operators.operator import Context
 from tablestream.operators.reduce import heads as heads_of_groups
 from tablestream.operators.reduce import parts as working
 from tablestream.operators.reduce.aggregate import Aggregate, AnyFunction
+from tablestream.operators.reduce.bits import AllOrAny
 from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.counted import CountDistinct, OfCounts, value_bytes
 from tablestream.operators.reduce.own import Anew, Subtracting
+from tablestream.operators.reduce.powers import Variance
 from tablestream.operators.reduce.ranked_counts import Mode, Percentile
 from tablestream.operators.reduce.ranking import Order
-from tablestream.operators.reduce.spread import AllOrAny, Variance
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState
 from tablestream.state.trace_spec import numbered_traces

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from tablestream.operators.reduce.aggregate import Aggregate, AnyFunction
 from tablestream.operators.reduce.bits import Bits
-from tablestream.operators.reduce.pairs import Deviations, OfPairs
-from tablestream.operators.reduce.spread import Kurtosis, Skewness
+from tablestream.operators.reduce.powers import Deviations, Kurtosis, OfPairs, Skewness
 from tests.operators.test_groups import GROUPS, KEYS, Chain, cut
 
 NAMES = ("covar_pop", "covar_samp", "regr_sxy", "corr", "regr_slope", "regr_intercept", "regr_r2")

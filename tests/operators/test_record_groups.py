@@ -15,12 +15,13 @@ from tablestream.operators.operator import Context
 from tablestream.operators.reasons import NULL_KEY_OR_VALUE
 from tablestream.operators.reduce.accumulated import Accumulated
 from tablestream.operators.reduce.aggregate import Aggregate, AnyFunction
+from tablestream.operators.reduce.bits import AllOrAny
 from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.fold import Fold, UserFunctions
+from tablestream.operators.reduce.powers import Variance
 from tablestream.operators.reduce.ranked_counts import Mode, Percentile
 from tablestream.operators.reduce.record_groups import RecordGroups
 from tablestream.operators.reduce.sketched import Sketch, Sketched
-from tablestream.operators.reduce.spread import AllOrAny, Variance
 from tablestream.operators.reduce.totals import Count, Sum
 from tablestream.state.cache import NoCache
 from tablestream.state.shard import ShardState

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from tablestream.operators.reduce.aggregate import Aggregate
-from tablestream.operators.reduce.spread import Variance
+from tablestream.operators.reduce.powers import Variance
 from tests.operators.test_groups import GROUPS, KEYS, Chain, cut, in_compat
 
 #: Of a sample, and of all values: the variance, and its root.

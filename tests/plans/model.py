@@ -27,14 +27,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from tablestream.topology.graph import ancestors, base_of, fused, history_of, is_filtered, view_path
-from tablestream.topology.keep import Keep
-from tablestream.topology.many_to_many import ManyToMany
 from tablestream.topology.nodes import (
     Aggregate,
     Filter,
     ForeignKeyJoin,
     Join,
+    Keep,
     KeyJoin,
+    ManyToMany,
     Materialize,
     Node,
     OneToMany,

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tablestream.operators.reduce.fold import UserFunctions
-from tablestream.topology.keep import Keep
-from tablestream.topology.many_to_many import ManyToMany
 from tablestream.topology.measures import Measure
 from tablestream.topology.nodes import (
     Aggregate,
@@ -25,7 +23,9 @@ from tablestream.topology.nodes import (
     Filter,
     ForeignKeyJoin,
     How,
+    Keep,
     KeyJoin,
+    ManyToMany,
     Materialize,
     Named,
     Node,

@@ -40,8 +40,7 @@ from tests.plans.tables import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tablestream.topology.keep import Keep
-    from tablestream.topology.nodes import Node
+    from tablestream.topology.nodes import Keep, Node
 
 SIZE = 150
 

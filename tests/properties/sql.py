@@ -6,13 +6,13 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from tablestream.topology.graph import ancestors
-from tablestream.topology.many_to_many import ManyToMany
 from tablestream.topology.nodes import (
     Aggregate,
     Filter,
     ForeignKeyJoin,
     Join,
     KeyJoin,
+    ManyToMany,
     Node,
     OneToMany,
     Select,

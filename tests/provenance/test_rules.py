@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tablestream.planner.physical_plan import Output
-from tablestream.provenance.answer import Why
+from tablestream.provenance.answer import Why, key_text, text_of
 from tablestream.provenance.finding import Asked
 from tablestream.provenance.registry import described
 from tablestream.provenance.steps import decode, encode
-from tablestream.provenance.text import key_text, text_of
 from tablestream.topology.graph import base_of
 from tablestream.topology.nodes import Named
 from tests.pictures.drawn import Drawn

@@ -24,11 +24,11 @@ from typing import Any
 
 from tablestream.planner.physical_plan import Align
 from tablestream.topology.graph import ancestors, base_of
-from tablestream.topology.keep import Keep
 from tablestream.topology.nodes import (
     Aggregate,
     ForeignKeyJoin,
     Join,
+    Keep,
     Materialize,
     Node,
     OneToMany,

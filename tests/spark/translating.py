@@ -10,15 +10,15 @@ from pyspark.sql import functions as F
 
 import tablestream as ts
 from tablestream.topology.graph import ancestors
-from tablestream.topology.keep import Keep
-from tablestream.topology.many_to_many import ManyToMany
 from tablestream.topology.measures import Measure
 from tablestream.topology.nodes import (
     Aggregate,
     Filter,
     ForeignKeyJoin,
     Join,
+    Keep,
     KeyJoin,
+    ManyToMany,
     Materialize,
     Node,
     OneToMany,

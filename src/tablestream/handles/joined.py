@@ -296,18 +296,5 @@ class Joined(Rekeyed):
         foreign, expressions = Joining(right, self._node, self._spark, at).pointing(on)
         joining = Joining(self._node, right, self._spark, at)
         key = joining.joint_key()
-        value, columns, gone = joining.value(select, suffixes, joining.key_columns(key, same=False))
-        node = OneToMany(
-            name=shown,
-            where=where,
-            key=key,
-            value=value,
-            left=self._node,
-            right=right,
-            how=how,
-            select=columns,
-            delete_when=gone,
-            on=expressions,
-            foreign=foreign,
-        )
-        return self._table(node)
+        value = joining.value(select, suffixes, joining.key_columns(key, same=False))
+        return self._table(joining.made(OneToMany, key, how, value, on=expressions, foreign=foreign))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T
@@ -23,7 +23,7 @@ from tablestream.spark.compared import POINTING, KeySide, common_key
 from tablestream.spark.given_columns import ColumnLike, as_columns
 from tablestream.spark.row import LEFT, RIGHT, Given, Plain, Row, plain, renamed, side_column
 from tablestream.topology.graph import base_of, history_of, shown_name
-from tablestream.topology.nodes import AsOf, Field, Fields, ForeignKeyJoin, How, KeyJoin, Named, Node
+from tablestream.topology.nodes import AsOf, Field, Fields, ForeignKeyJoin, How, Join, KeyJoin, Named, Node
 
 
 class OnKey(Enum):
@@ -41,6 +41,9 @@ KEY = OnKey.KEY
 On = ColumnLike | Sequence[ColumnLike] | Callable[..., Any] | OnKey
 SelectFunction = Callable[[Row, Row], Any]
 Suffixes = tuple[str, str] | None
+#: The value of a join: its columns, their expressions, and the condition under which there is no row.
+Value = tuple[Fields, tuple[Named, ...], SparkExpression | None]
+JoinT = TypeVar("JoinT", bound=Join)
 
 #: A column of a row, as Spark writes it within an expression.
 _OF_SIDE = re.compile(rf"(?:{LEFT}|{RIGHT})\.(.+?) AS (?:`\1`|\1(?!\w))")
@@ -101,18 +104,23 @@ class Joining:
     ) -> KeyJoin:
         """Join both tables on their common key."""
         key = self.common_key()
-        value, columns, gone = self.value(select, suffixes, self.key_columns(key, same=True))
-        return KeyJoin(
+        value = self.value(select, suffixes, self.key_columns(key, same=True))
+        return self.made(KeyJoin, key, how, value, complete_history=complete_history)
+
+    def made(self, kind: type[JoinT], key: Fields, how: How, value: Value, **own: Any) -> JoinT:
+        """Make the node. `own`: what only its kind has."""
+        fields, columns, gone = value
+        return kind(
             name=self.at.operator,
             where=self.at.where,
             key=key,
-            value=value,
+            value=fields,
             left=self.left,
             right=self.right,
             how=how,
             select=columns,
             delete_when=gone,
-            complete_history=complete_history,
+            **own,
         )
 
     def ask_for_on(self) -> None:
@@ -240,8 +248,8 @@ class Joining:
 
     def value(
         self, select: SelectFunction | None, suffixes: Suffixes, keys: Mapping[str, Sequence[Column]]
-    ) -> tuple[Fields, tuple[Named, ...], SparkExpression | None]:
-        """The value of the join: its columns, their expressions, and the condition under which there is no row."""
+    ) -> Value:
+        """The value of the join."""
         if select is not None:
             self._check_select(select)
         given, frame = Given(self.spark), self.both()
@@ -358,18 +366,13 @@ def foreign_key_join(
     """
     (foreign, expressions), is_by_left_key = pointing, how in {"inner", "left"}
     key = joining.left.key if is_by_left_key else joining.joint_key()
-    value, columns, gone = joining.value(select, suffixes, joining.key_columns(key, same=False))
+    value = joining.value(select, suffixes, joining.key_columns(key, same=False))
     on_key = is_by_left_key and not keeps_key and joining.is_on_key(foreign, expressions)
-    return ForeignKeyJoin(
-        name=joining.at.operator,
-        where=joining.at.where,
-        key=key,
-        value=value,
-        left=joining.left,
-        right=joining.right,
-        how=how,
-        select=columns,
-        delete_when=gone,
+    return joining.made(
+        ForeignKeyJoin,
+        key,
+        how,
+        value,
         on=expressions,
         foreign=foreign,
         copied=copied,

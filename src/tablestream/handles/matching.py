@@ -23,7 +23,7 @@ from typing import Any, Literal
 from pyspark.sql import functions as F
 
 from tablestream.arguments.kinds import check_function
-from tablestream.handles.joining import Joining, On, SelectFunction, Suffixes
+from tablestream.handles.joining import Joining, On, SelectFunction, Suffixes, Value
 from tablestream.handles.unions import counted_rows, same_column
 from tablestream.handles.values import empty
 from tablestream.spark.analysis import Analysed, check_condition, folding, is_found
@@ -31,7 +31,6 @@ from tablestream.spark.columns import SparkExpression, schema_of, spark_type
 from tablestream.spark.compared import POINTING, KeySide, common_key
 from tablestream.spark.given_columns import checked_column
 from tablestream.spark.row import LEFT, RIGHT, Given, side_column
-from tablestream.topology.many_to_many import ManyToMany
 from tablestream.topology.nodes import (
     Aggregate,
     Field,
@@ -39,6 +38,7 @@ from tablestream.topology.nodes import (
     Filter,
     ForeignKeyJoin,
     KeyJoin,
+    ManyToMany,
     Named,
     Node,
     Select,
@@ -103,17 +103,17 @@ class Matching:
     def pairs(self, select: SelectFunction | None, suffixes: Suffixes) -> Node:
         """The rows of an inner join."""
         joining, key = self.joining, self.joining.joint_key()
-        value, columns, gone = joining.value(select, suffixes, joining.key_columns(key, same=False))
+        value = joining.value(select, suffixes, joining.key_columns(key, same=False))
         if self.condition is None:
-            return self._many_to_many(joining.at.operator, value, columns, gone)
-        return self._selected(self._matches, value, columns, gone)
+            return self._many_to_many(joining.at.operator, value)
+        return self._selected(self._matches, value)
 
     def with_unmatched(
         self, how: Literal["left", "right", "outer"], select: SelectFunction | None, suffixes: Suffixes
     ) -> Node:
         """The rows of a left, right or outer join: the pairs, and the rows of the kept sides without a match."""
         joining, key = self.joining, self.joining.joint_key()
-        value, columns, gone = joining.value(select, suffixes, joining.key_columns(key, same=False))
+        value = joining.value(select, suffixes, joining.key_columns(key, same=False))
         pairs, name, where = self._matches, joining.at.operator, joining.at.where
         node: Node = self._stream(pairs)
         nullable, width = list(nullable_key(pairs)), len(joining.left.key)
@@ -124,7 +124,7 @@ class Matching:
             node = Merge(f"{name}/1", where, key, pairs.value, node, self._unmatched(1, key))
             nullable[:width] = [True] * width
         rows = ToTable(f"{name}/rows", where, key, pairs.value, node, nullable=tuple(nullable))
-        return self._selected(rows, value, columns, gone)
+        return self._selected(rows, value)
 
     def matched(self, *, exists: bool) -> Node:
         """The left rows that have a match, or those that have none."""
@@ -134,19 +134,13 @@ class Matching:
 
     # What they are made of
 
-    def _many_to_many(
-        self, name: str, value: Fields, columns: tuple[Named, ...], gone: SparkExpression | None
-    ) -> ManyToMany:
-        return ManyToMany(
-            name=name,
-            where=self.joining.at.where,
-            key=self.joining.joint_key(),
-            value=value,
-            left=self.joining.left,
-            right=self.joining.right,
-            how="inner",
-            select=columns,
-            delete_when=gone,
+    def _many_to_many(self, name: str, value: Value) -> ManyToMany:
+        named = replace(self.joining, at=replace(self.joining.at, operator=name))
+        return named.made(
+            ManyToMany,
+            self.joining.joint_key(),
+            "inner",
+            value,
             on=tuple(one.expression for one in self.on),
             right_on=tuple(one.expression for one in self.right_on),
             foreign=self.fields,
@@ -159,17 +153,15 @@ class Matching:
         name, where = self.joining.at.operator, self.joining.at.where
         fields = tuple(Field(one.name, one.dataType.json()) for one in self.joining.both().schema)
         columns = tuple(Named(one.name, same_column(one.name)) for one in fields)
-        pairs = self._many_to_many(f"{name}/pairs", fields, columns, None)
+        pairs = self._many_to_many(f"{name}/pairs", (fields, columns, None))
         if self.condition is None:
             return pairs
         return Filter(f"{name}/matches", where, pairs.key, pairs.value, pairs, self.condition, negate=False)
 
-    def _selected(
-        self, rows: Node, value: Fields, columns: tuple[Named, ...], gone: SparkExpression | None
-    ) -> Select:
+    def _selected(self, rows: Node, value: Value) -> Select:
         """The result, computed from the columns of both rows."""
-        at = self.joining.at
-        return Select(at.operator, at.where, rows.key, value, rows, columns, gone)
+        at, (fields, columns, gone) = self.joining.at, value
+        return Select(at.operator, at.where, rows.key, fields, rows, columns, gone)
 
     def _stream(self, table: Node) -> ToStream:
         return ToStream(f"{table.name}/stream", self.joining.at.where, table.key, table.value, table)

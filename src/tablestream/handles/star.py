@@ -8,7 +8,7 @@ there are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from tablestream.arguments.place import Place
@@ -117,23 +117,11 @@ def star_join(
     copied
         Whether the right table is a global one.
     """
-    so_far = joining.left
-    value, columns, gone = joining.value(
-        lookup.select, lookup.suffixes, joining.key_columns(so_far.key, same=False)
-    )
+    key = joining.left.key
+    value = joining.value(lookup.select, lookup.suffixes, joining.key_columns(key, same=False))
     with made_for(lookup._clause):  # noqa: SLF001 - a lookup is of this module
-        return KeyJoin(
-            name=joining.at.operator,
-            where=joining.at.where,
-            key=so_far.key,
-            value=value,
-            left=so_far,
-            right=_looked_up(center, joining, pointing, copied=copied),
-            how=how,
-            select=columns,
-            delete_when=gone,
-            own_times=True,
-        )
+        found = replace(joining, right=_looked_up(center, joining, pointing, copied=copied))
+        return found.made(KeyJoin, key, how, value, own_times=True)
 
 
 def _looked_up(

@@ -33,7 +33,6 @@ from typing import Any, Literal
 from tablestream.planner.group_rules import sees_order
 from tablestream.planner.physical_plan import Ending, PhysicalPlan
 from tablestream.topology.graph import ancestors, history_of, named_as, unique_names
-from tablestream.topology.keep import Keep
 from tablestream.topology.nodes import (
     Aggregate,
     Captured,
@@ -42,6 +41,7 @@ from tablestream.topology.nodes import (
     Fields,
     ForeignKeyJoin,
     Join,
+    Keep,
     Materialize,
     Node,
     Reorder,

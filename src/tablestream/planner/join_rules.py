@@ -11,16 +11,14 @@ from tablestream.operators.joins.as_of_answer import AsOfAnswer
 from tablestream.operators.joins.as_of_join import OBSERVED, AsOfJoin
 from tablestream.operators.joins.foreign_key_answer import SHARD, ForeignKeyAnswer
 from tablestream.operators.joins.foreign_key_subscribe import TO_RESULT, ForeignKeySubscribe, Rules
-from tablestream.operators.joins.global_join import GlobalJoin
-from tablestream.operators.joins.history_answer import HistoryAnswer
+from tablestream.operators.joins.global_join import GlobalJoin, RightRows
+from tablestream.operators.joins.history_answer import HistoryAnswer, HistorySubscribe
 from tablestream.operators.joins.history_join import HistoryJoin
-from tablestream.operators.joins.history_subscribe import HistorySubscribe
-from tablestream.operators.joins.key_join import Branch
+from tablestream.operators.joins.key_join import Branch, has_own_times
 from tablestream.operators.joins.key_join import KeyJoin as KeyJoinOperator
 from tablestream.operators.joins.many_to_many import ManyToMany as ManyToManyOperator
 from tablestream.operators.joins.many_to_many import PairSubscribe
 from tablestream.operators.joins.result_history import ResultHistory
-from tablestream.operators.joins.right_rows import RightRows
 from tablestream.operators.joins.stream_table_join import StreamTableJoin
 from tablestream.operators.operator import Operator
 from tablestream.planner.lowering import Copies, Draft, History, Lowering, Made, Remembered, Want
@@ -28,6 +26,7 @@ from tablestream.planner.result import Carried, Pointer, Result, foreign_fields,
 from tablestream.runtime.ports import EVERY_SHARD
 from tablestream.state.changes import AS_OF, FOREIGN_HASH, KEY_HASH
 from tablestream.topology.graph import (
+    Leaf,
     ancestors,
     base_of,
     fused,
@@ -35,14 +34,13 @@ from tablestream.topology.graph import (
     leaves_of,
     path_from_base,
 )
-from tablestream.topology.many_to_many import ManyToMany
 from tablestream.topology.nodes import (
     AsOf,
     Deduplicate,
     Fields,
     ForeignKeyJoin,
-    Join,
     KeyJoin,
+    ManyToMany,
     Node,
     OneToMany,
     Source,
@@ -55,6 +53,23 @@ def key_join(lowering: Lowering, node: KeyJoin) -> Made:
     leaves = leaves_of(node)
     if node.complete_history:
         return _history_join(lowering, node)
+    draft = _on_key(lowering, node, leaves, _tree(node, iter(range(len(leaves)))))
+    tables = [leaf.table for leaf in leaves]
+    result = Result.keyed(node, _numbered(tables))
+    if not lowering.options.compat:
+        # of a table that is read twice, under a key with a null, a side can have the row alone
+        rows = (
+            replace(row, side=(leaf.join, leaf.side)) if tables.count(leaf.table) > 1 else row
+            for row, leaf in zip(result.rows, leaves, strict=True)
+        )
+        result = replace(result, rows=tuple(rows))
+    return Made(draft.round, result, (draft,))
+
+
+def _on_key(
+    lowering: Lowering, node: KeyJoin | ForeignKeyJoin, leaves: Sequence[Leaf], tree: Branch
+) -> Draft:
+    """The operator that joins tables by their key; `tree` says how, with the numbers of the leaves."""
     number = 1 + max(lowering.produce(base_of(leaf.table)) for leaf in leaves)
     wants = []
     for index, (table, join, side, path) in enumerate(leaves):
@@ -65,7 +80,6 @@ def key_join(lowering: Lowering, node: KeyJoin) -> Made:
             wants.append(lowering.read(table, want, node.key, side=(join, side)))
     tables = [leaf.table for leaf in leaves]
     stores = [base_of(table).serial for table in tables]
-    tree = _tree(node, iter(range(len(leaves))))
     operator = KeyJoinOperator(
         tree=tree,
         keys=lowering.key_of(node),
@@ -76,7 +90,7 @@ def key_join(lowering: Lowering, node: KeyJoin) -> Made:
             lowering.options.compat and isinstance(base_of(table), Source | Deduplicate) for table in tables
         ),
         # A star join has no counterpart in Kafka Streams: it is one join, in compat mode, too.
-        atomic=not lowering.options.compat or any(leaf.join.own_times for leaf in leaves),
+        atomic=not lowering.options.compat or has_own_times(tree),
         nulls=() if lowering.options.compat else _meeting(tree),
         needed=_needed(lowering, [(leaf.join, leaf.side) for leaf in leaves]),
     )
@@ -85,17 +99,7 @@ def key_join(lowering: Lowering, node: KeyJoin) -> Made:
         for table, spec in zip(tables, operator.traces, strict=True)
         if not (isinstance(table, ForeignKeyJoin) and table.right_only)
     )
-    draft = Draft(node, lowering.names[node], number, operator, wants, remembers=remembers)
-    result = Result.keyed(node, _numbered(tables))
-    if (
-        operator.nulls
-    ):  # of a table that is read twice, under a key with a null, a side can have the row alone
-        rows = (
-            replace(row, side=(leaf.join, leaf.side)) if tables.count(leaf.table) > 1 else row
-            for row, leaf in zip(result.rows, leaves, strict=True)
-        )
-        result = replace(result, rows=tuple(rows))
-    return Made(number, result, (draft,))
+    return Draft(node, lowering.names[node], number, operator, wants, remembers=remembers)
 
 
 def _meeting(side: Branch | int) -> tuple[int, ...]:
@@ -139,22 +143,16 @@ def _numbered(tables: Iterable[Node]) -> Iterator[tuple[str, Node]]:
 
 def _history_join(lowering: Lowering, node: KeyJoin) -> Made:
     """Join two versioned tables on their key, as of every time."""
-    number, wants = _sides(lowering, node, node.key, counted=False)
+    number = 1 + max(lowering.produce(base_of(side)) for side in node.parents)
+    wants = []
+    for index, side in enumerate(node.parents):
+        order = (*path_from_base(side), node.serial), index
+        want = Want(order, number, KEY_HASH, f"{lowering.names[node]}[{index}]")
+        wants.append(lowering.read(side, want, node.key))
     values = (lowering.value_of(node.left), lowering.value_of(node.right))
     operator = HistoryJoin(node.how, lowering.key_of(node), values, _history_us(node))
     draft = Draft(node, lowering.names[node], number, operator, wants)
     return Made(number, Result.keyed(node, _numbered(node.parents), latest=True), (draft,))
-
-
-def _sides(lowering: Lowering, node: Join, key: Fields, *, counted: bool) -> tuple[int, list[Want]]:
-    """Read both sides of a join by their key; return the round and the ports. `counted`: count late changes."""
-    number = 1 + max(lowering.produce(base_of(side)) for side in node.parents)
-    wants = []
-    for index, side in enumerate(node.parents):
-        label = f"{lowering.names[node]}[{index}]"
-        want = Want(((*path_from_base(side), node.serial), index), number, KEY_HASH, label)
-        wants.append(lowering.read(side, want, key, side=(node, index) if counted else None))
-    return number, wants
 
 
 def foreign_key_join(lowering: Lowering, node: ForeignKeyJoin) -> Made:
@@ -176,23 +174,12 @@ def foreign_key_join(lowering: Lowering, node: ForeignKeyJoin) -> Made:
 
 def _join_on_whole_key(lowering: Lowering, node: ForeignKeyJoin) -> Made:
     """A join whose ``on`` is the whole left key: one operator, as for a join without ``on``."""
-    number, wants = _sides(lowering, node, node.left.key, counted=True)
-    operator = KeyJoinOperator(
-        tree=Branch(0, 1, node.how),
-        keys=lowering.key_of(node.left),
-        values=(lowering.value_of(node.left), lowering.value_of(node.right)),
-        stores=(0, 1),
-        minimal=(lowering.reads_minimal(node.left), lowering.reads_minimal(node.right)),
-        early=(False, False),
-        nulls=(0, 1),
-        needed=_needed(lowering, [(node, 0), (node, 1)]),
-    )
-    remembers = tuple(
-        Remembered(side, (spec.name,), node.left.key)
-        for side, spec in zip(node.parents, operator.traces, strict=True)
-    )
-    draft = Draft(node, lowering.names[node], number, operator, wants, remembers=remembers)
-    return Made(number, _many_to_one(node, Pointer(node.on, node.foreign), node.left.key), (draft,))
+    leaves = [
+        Leaf(side, node, number, (*path_from_base(side), node.serial))
+        for number, side in enumerate(node.parents)
+    ]
+    draft = _on_key(lowering, node, leaves, Branch(0, 1, node.how))
+    return Made(draft.round, _many_to_one(node, Pointer(node.on, node.foreign), node.left.key), (draft,))
 
 
 def one_to_many(lowering: Lowering, node: OneToMany) -> Made:
@@ -346,18 +333,19 @@ def _as_of_join(lowering: Lowering, node: ForeignKeyJoin, as_of: AsOf) -> Made:
 
 
 def _many_to_one(
-    node: ForeignKeyJoin | StreamJoin,
-    pointer: Pointer,
+    node: ForeignKeyJoin | StreamJoin | ManyToMany,
+    pointer: Pointer | None,
     own: Fields,
-    unmatched: Fields = (),
+    right_key: Fields = (),
     *,
     latest: bool = False,
 ) -> Result:
-    """The result whose rows are those of the left side, each with the row that it points at.
+    """The result whose rows are those of the left side, each with a right row: the one that it points at.
 
-    `own`: the key under which they arrive; `unmatched`: the key of unmatched right rows.
+    `own`: the key under which they arrive. `right_key`: the right key, if it comes with them; with a `pointer` only
+    unmatched right rows have it.
     """
-    columns, foreign = key_fields(own), foreign_fields(unmatched)
+    columns, foreign = key_fields(own), foreign_fields(right_key)
     rows = (
         Carried(node.left, "v0", tuple(key_fields(node.left.key)), side=(node, 0)),
         Carried(node.right, "v1", tuple(foreign), pointer, side=(node, 1)),
@@ -407,18 +395,9 @@ def many_to_many(lowering: Lowering, node: ManyToMany) -> Made:
         )
         inputs.append(Want(((node.serial,), 2 + number), second, FOREIGN_HASH, f"{name}[{label}]"))
         drafts.append(Draft(node, f"{name}/{label}", firsts[number], subscribe, [reads], (inputs[-1],)))
-    right_keys = foreign_fields(node.right.key)
-    operator = ManyToManyOperator(keys, join_keys, tuple(right_keys), values, moves_pairs=together)
-    columns = key_fields(node.left.key)
-    result = Result(
-        node,
-        columns | right_keys,
-        (*columns, *right_keys),
-        (
-            Carried(node.left, "v0", tuple(columns), side=(node, 0)),
-            Carried(node.right, "v1", tuple(right_keys), side=(node, 1)),
-        ),
-    )
+    right_keys = tuple(foreign_fields(node.right.key))
+    operator = ManyToManyOperator(keys, join_keys, right_keys, values, moves_pairs=together)
+    result = _many_to_one(node, None, node.left.key, node.right.key)
     return Made(second, result, (*drafts, Draft(node, f"{name}/pairs", second, operator, inputs)))
 
 

@@ -32,15 +32,15 @@ from tablestream.runtime.ports import EVERY_SHARD
 from tablestream.runtime.rejections import Shown
 from tablestream.state.changes import FOREIGN_HASH, KEY_HASH, key_columns
 from tablestream.topology.graph import base_of, deletes_lost, path_from_base
-from tablestream.topology.keep import Keep
-from tablestream.topology.many_to_many import ManyToMany
 from tablestream.topology.nodes import (
     Aggregate,
     Captured,
     Deduplicate,
     Field,
     ForeignKeyJoin,
+    Keep,
     KeyJoin,
+    ManyToMany,
     Materialize,
     Node,
     OneParent,

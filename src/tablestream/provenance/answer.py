@@ -1,17 +1,18 @@
-"""The answer to why a table has a row."""
+"""The answer to why a table has a row: as text, with a line for each row, and as a picture, with a box for each."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tablestream.pictures.picture import Arrow, Box, Kind, Lane, Line, Picture, Role
 from tablestream.pictures.svg import svg_of
 from tablestream.provenance.finding import Finding
-from tablestream.provenance.picture import picture_of
-from tablestream.provenance.text import text_of
 
+_INDENT = "  "
 #: Beyond so many rows a picture says less than the text, and takes seconds to draw.
 _MOST_BOXES = 200
 
@@ -74,3 +75,97 @@ class Why:
     def __str__(self) -> str:
         """The answer as text: a line for each row, what it was made of below it."""
         return text_of(self.finding)
+
+
+def text_of(finding: Finding) -> str:
+    """Write a finding, and all behind it.
+
+    Examples
+    --------
+    >>> row = Finding("tickers", "source", {"ticker": "A"}, there=True, row={"price": 2.5})
+    >>> print(text_of(row))
+    tickers (source) ticker=A: price=2.5
+    """
+    return "\n".join(_lines(finding, 0))
+
+
+def _lines(finding: Finding, depth: int) -> Iterator[str]:
+    indent = _INDENT * depth
+    key = f" {key_text(finding)}" if finding.key else ""
+    yield f"{indent}{finding.table} ({finding.what}){key}: {row_text(finding)}"
+    for note in finding.notes:
+        yield f"{indent}{_INDENT}- {note}"
+    for one in finding.made_of:
+        yield from _lines(one, depth + 1)
+
+
+def key_text(finding: Finding) -> str:
+    """Write the key of a row."""
+    return _pairs(finding.key)
+
+
+def row_text(finding: Finding) -> str:
+    """Write what is known of a row: its columns, and which of them are computed."""
+    if finding.there is False:
+        return "no row"
+    known = [_pairs(finding.row)] if finding.row else []
+    computed = [name if not text else f"{name} = {text}" for name, text in finding.computed.items()]
+    if computed:
+        known.append(f"not in the state: {', '.join(computed)}")
+    time = [f"at {finding.at}"] if finding.at is not None else []
+    word = [] if finding.there else ["not known whether there is a row"]
+    return "; ".join((*word, *(known if finding.there else []), *time)) or "a row"
+
+
+def _pairs(columns: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={_shown(value)}" for name, value in columns.items())
+
+
+def _shown(value: Any) -> str:
+    """A value on one line."""
+    return (
+        "null"
+        if value is None
+        else str(value).replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    )
+
+
+def picture_of(finding: Finding, caption: str) -> Picture:
+    """Return the picture of a finding and all behind it."""
+    drawing = _Drawing(finding)
+    return Picture((caption,), tuple(drawing.lanes()), tuple(drawing.arrows))
+
+
+class _Drawing:
+    """The boxes of a finding and of all behind it, by how far each is from the rows at the left."""
+
+    def __init__(self, finding: Finding) -> None:
+        self._boxes: list[list[Box]] = []
+        self.arrows: list[Arrow] = []
+        self._add(finding, asked=True)
+
+    def lanes(self) -> Iterator[Lane]:
+        *parts, (asked,) = self._boxes
+        for number, boxes in enumerate(parts):
+            yield Lane("" if number else "What it was made of", tuple(boxes))
+        yield Lane("The row", (asked,))
+
+    def _add(self, finding: Finding, *, asked: bool) -> tuple[str, int]:
+        """Draw a finding; return the name of its box, and its lane."""
+        parts = [self._add(one, asked=False) for one in finding.made_of]
+        lane = max((1 + lane for _, lane in parts), default=0)
+        name = f"row{sum(map(len, self._boxes))}"
+        self.arrows += [Arrow(start, name) for start, _ in parts]
+        if lane == len(self._boxes):
+            self._boxes.append([])
+        self._boxes[lane].append(_box(name, finding, asked=asked))
+        return name, lane
+
+
+def _box(name: str, finding: Finding, *, asked: bool) -> Box:
+    """A row: its table, its key, what is known of it, and what is said about it."""
+    kind = Kind.OUTPUT if asked else Kind.SOURCE if finding.what == "source" else Kind.OPERATOR
+    key = [Line(key_text(finding))] if finding.key else []
+    state = Line(row_text(finding), Role.DROPS if finding.there is False else Role.FIGURES)
+    notes = [Line(one, Role.STATE) for one in finding.notes]
+    return Box(name, kind, f"{finding.table} ({finding.what})", lines=(*key, state, *notes))

@@ -10,7 +10,7 @@ from tablestream.planner.physical_plan import PhysicalPlan
 from tablestream.provenance.steps import Column
 from tablestream.state.changes import LIVE
 from tablestream.topology.needed import SIDES
-from tablestream.topology.nodes import Expression, Field, Fields, Named, Node
+from tablestream.topology.nodes import Expression, Field, Fields, Join, Named, Node
 
 #: Returns the column that an expression is as it is, of a row or, behind a name of `SIDES`, of a side.
 Copied = Callable[[Expression], str | None]
@@ -59,6 +59,18 @@ class Described:
             return "", None
         flags = {f"{prefix}.": side for side, prefix in enumerate(SIDES)}
         return gone.text, flags.get(self.copied(gone) or gone.text)
+
+    def join(self, node: Join) -> Parts:
+        """Say of a join what is said of every kind."""
+        deletes, unless = self.deleting(node.delete_when)
+        return Parts(
+            f"{node.how} join",
+            node.parents,
+            how=node.how,
+            columns=self.columns(node.select),
+            deletes=deletes,
+            unless=unless,
+        )
 
     def trace(
         self,

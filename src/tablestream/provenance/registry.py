@@ -44,8 +44,6 @@ from tablestream.provenance.rules.views import (
 from tablestream.provenance.steps import ROWS, Lineage, Step
 from tablestream.provenance.walk import Follow
 from tablestream.topology.graph import named_as
-from tablestream.topology.keep import Keep
-from tablestream.topology.many_to_many import ManyToMany
 from tablestream.topology.needed import sides_named
 from tablestream.topology.nodes import (
     Aggregate,
@@ -54,7 +52,9 @@ from tablestream.topology.nodes import (
     Filter,
     ForeignKeyJoin,
     Join,
+    Keep,
     KeyJoin,
+    ManyToMany,
     Materialize,
     Node,
     OneToMany,

@@ -161,7 +161,7 @@ class Leaf(NamedTuple):
     """A table that the operator of a tree of key joins reads."""
 
     table: Node
-    join: KeyJoin
+    join: Join
     side: int
     """The join above it, and whether it is this join's left side (0) or right side (1)."""
     path: tuple[int, ...]

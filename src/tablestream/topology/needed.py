@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tablestream.topology.graph import ancestors
-from tablestream.topology.many_to_many import ManyToMany
 from tablestream.topology.nodes import (
     Aggregate,
     Expression,
     Filter,
     ForeignKeyJoin,
     Join,
+    ManyToMany,
     Named,
     Node,
     OneToMany,

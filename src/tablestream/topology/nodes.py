@@ -9,10 +9,12 @@
     ├── KeyJoin         two tables on their common key
     ├── ForeignKeyJoin  many rows of the left table to one row of the right
     ├── OneToMany       the same join seen from the one, keyed by both keys
+    ├── ManyToMany      two tables on values that are no key of either
     ├── StreamJoin      the records of a stream, each with the row of a table
     ├── Aggregate       grouped rows of a table, or records of a stream, and their aggregates
     ├── Top             the first rows of each group of a table, by rank
     ├── Suppress        a table whose changes are buffered
+    ├── Keep            a table that forgets, or freezes, old rows
     ├── Materialize     a table that is stored, with or without versions of its rows
     ├── Deduplicate, SequenceBy   a source without its writer's duplicates, or where the highest sequence wins
     ├── Captured        a source that is captured from a database: its records become whole rows
@@ -301,6 +303,29 @@ class OneToMany(Join):
 
 
 @dataclass(frozen=True, eq=False)
+class ManyToMany(Join):
+    """Every row of the left table with each row of the right one that has the same values; keyed by both keys."""
+
+    on: tuple[Expression, ...]
+    right_on: tuple[Expression, ...]
+    """The join value, an expression per column, over a row of the left table, and over one of the right."""
+    foreign: Fields
+    """Its columns, in the types in which both sides are compared."""
+    counts_nulls: bool = True
+    """Whether rows without a join value count as dropped. Otherwise they are rows of the result by another way."""
+
+    @property
+    def parents_on(self) -> tuple[tuple[Expression, ...], tuple[Expression, ...]]:
+        """The join value, over a row of either parent."""
+        return self.on, self.right_on
+
+    @property
+    def meaning(self) -> str:
+        sides = f"{self.left.name} with {self.right.name}"
+        return f"{self._kind} of {sides} on {texts(self.on)} = {texts(self.right_on)}; {self._select_text}"
+
+
+@dataclass(frozen=True, eq=False)
 class Aggregate(OneParent):
     """A table's rows, or a stream's records, by groups."""
 
@@ -400,6 +425,27 @@ class Suppress(OneParent):
         held = f", at most {' and '.join(most)}" if most else ""
         clock = "" if self.wall_clock_us is None else f", {self.wall_clock_us} us on the clock"
         return f"suppress until {self.until_us} us{clock}{held}{', else fail' if self.fail_when_full else ''}"
+
+
+@dataclass(frozen=True, eq=False)
+class Keep(OneParent):
+    """A table that forgets, or freezes, the rows that have become too old."""
+
+    keep_us: int
+    """How much older than the newest row a row may be, in microseconds."""
+    by: Expression | None = None
+    """A row's time in microseconds since 1970, computed from the row; null: it never is too old. None: its
+    timestamp."""
+    wall_clock_us: int | None = None
+    """The longest time that a row stays unchanged by the wall clock, in microseconds; None: no limit."""
+    freezes: bool = False
+    """Whether such rows stay as they are, instead of being deleted."""
+
+    @property
+    def meaning(self) -> str:
+        by = "" if self.by is None else f" by {self.by.text}"
+        clock = "" if self.wall_clock_us is None else f", {self.wall_clock_us} us on the clock"
+        return f"{'freeze after' if self.freezes else 'keep'} {self.keep_us} us{by}{clock}"
 
 
 @dataclass(frozen=True, eq=False)

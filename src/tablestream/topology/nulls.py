@@ -16,8 +16,16 @@ rows of an array, by flat_map                those of the table; not the positio
 
 from __future__ import annotations
 
-from tablestream.topology.many_to_many import ManyToMany
-from tablestream.topology.nodes import Aggregate, ForeignKeyJoin, KeyJoin, Node, OneParent, OneToMany, Top
+from tablestream.topology.nodes import (
+    Aggregate,
+    ForeignKeyJoin,
+    KeyJoin,
+    ManyToMany,
+    Node,
+    OneParent,
+    OneToMany,
+    Top,
+)
 from tablestream.topology.streams import FlatMap, ToTable
 
 Parts = tuple[bool, ...]

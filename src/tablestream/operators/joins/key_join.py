@@ -179,7 +179,7 @@ class KeyJoin(CanBeThin):
             before = existing(events.before_each(events.last_of(j))[at], events.live)
             now, before = events.row[at] - events.offsets[j], before - events.offsets[j]
             repeated[at] = repeats(tables[j].rows["v"], columns, now, before)
-        if self.needed is not None and _has_own_times(self.tree):
+        if self.needed is not None and has_own_times(self.tree):
             # Of a star's change, all rows that are looked up lend their times.
             step = np.cumsum(starts(events.key, events.step)) - 1
             changes = np.bincount(step, ~repeated & (events.seq > 0)) > 0
@@ -376,9 +376,9 @@ def exists(how: How, left: Bools, right: Bools) -> Bools:
     return {"inner": left & right, "left": left, "right": right, "outer": left | right}[how]
 
 
-def _has_own_times(tree: Branch | int) -> bool:
+def has_own_times(tree: Branch | int) -> bool:
     """Whether the changes of some join of a tree keep their own times."""
-    return not isinstance(tree, int) and (tree.own_times or any(map(_has_own_times, (tree.left, tree.right))))
+    return not isinstance(tree, int) and (tree.own_times or any(map(has_own_times, (tree.left, tree.right))))
 
 
 def _combined(tree: Branch | int, leaves: Sequence[Bools]) -> Bools:

@@ -1,14 +1,15 @@
-"""What the bits of whole numbers have in common: ``bit_and``, ``bit_or`` and ``bit_xor``.
+"""What the bits of whole numbers have in common, and whether all or any booleans are true.
 
-Remembered of a group: how many values are not null, and how many of them have each bit.
+Remembered of a group: how many values are not null, and how many of them have each bit, or are true.
 
-===========  ================================
-function     a bit of the result is set if
-===========  ================================
-``bit_and``  all values have it
-``bit_or``   one value has it
-``bit_xor``  an odd number of values have it
-===========  ================================
+============  ================================
+function      a bit of the result is set if
+============  ================================
+``bit_and``   all values have it
+``bit_or``    one value has it
+``bit_xor``   an odd number of values have it
+``AllOrAny``  all booleans are true, or one is
+============  ================================
 
 Null without values.
 """
@@ -25,7 +26,7 @@ import polars as pl
 
 from tablestream.operators.events import ints
 from tablestream.operators.reduce.groups import GroupEvents
-from tablestream.operators.reduce.totals import Function, Totals, present
+from tablestream.operators.reduce.totals import Function, Totals, moves, present
 from tablestream.state.positions import Bools, Ints
 
 
@@ -91,3 +92,35 @@ class Bits(Function):
         width = len(self._places)
         known = [[0] * width if one is None else one for one in base.to_list()]
         return np.array(known, dtype=np.int64).reshape(-1, width)
+
+
+@dataclass(frozen=True)
+class AllOrAny(Function):
+    """Whether all values of a column of booleans are true, or any."""
+
+    column: str
+    every: bool
+
+    @property
+    def result(self) -> pl.DataType:
+        return pl.Boolean()
+
+    @property
+    def state(self) -> dict[str, pl.DataType]:
+        return {"count": pl.Int64(), "true": pl.Int64()}
+
+    def run(self, events: GroupEvents, base: Sequence[pl.Series], shown: Ints) -> Totals:
+        changes = present(events, self.column), moves(events, self.column, lambda values: values)
+        counts = [
+            events.running(change, ints(known.fill_null(0)))
+            for change, known in zip(changes, base, strict=True)
+        ]
+        state = [pl.Series(one[events.last], dtype=pl.Int64) for one in counts]
+        return Totals(self._results(*(one[shown] for one in counts)), state)
+
+    def recalled(self, rows: pl.Series, base: Sequence[pl.Series]) -> pl.Series:  # noqa: ARG002
+        return self._results(*map(ints, base))
+
+    def _results(self, counts: Ints, true: Ints) -> pl.Series:
+        found = true == counts if self.every else true > 0
+        return pl.select(pl.when(pl.lit(pl.Series(counts > 0))).then(pl.lit(pl.Series(found)))).to_series()

@@ -15,13 +15,12 @@ import polars as pl
 
 from tablestream.operators.reduce.accumulated import Accumulated
 from tablestream.operators.reduce.aggregate import AnyFunction
-from tablestream.operators.reduce.bits import Bits
+from tablestream.operators.reduce.bits import AllOrAny, Bits
 from tablestream.operators.reduce.collected import Collected, Kind
 from tablestream.operators.reduce.counted import CountDistinct
 from tablestream.operators.reduce.own import Anew, Subtracting
-from tablestream.operators.reduce.pairs import Deviations, OfPairs
+from tablestream.operators.reduce.powers import Deviations, Kurtosis, OfPairs, Skewness, Variance
 from tablestream.operators.reduce.ranked_counts import Mode, Percentile
-from tablestream.operators.reduce.spread import AllOrAny, Kurtosis, Skewness, Variance
 from tablestream.operators.reduce.totals import Count, Sum
 
 

@@ -1,7 +1,36 @@
-"""Exact sums of powers of numbers, and of products of several columns, from which statistics follow.
+"""Exact sums of powers of numbers, and of products of several columns, and the statistics that follow from them.
 
-Sums are whole numbers of any size, see `totals`, so a value that is removed leaves no residue. A row in which a column
-is null adds nothing. NaN and infinities are counted, and add nothing to sums.
+Sums are whole numbers of any size, see `totals`, so a value that is removed leaves no residue, and the result is that
+of the values that are there, rounded once; a root is rounded once more. A row in which a column is null adds nothing.
+NaN and infinities are counted, and add nothing to sums; they make the result NaN.
+
+Of one column:
+
+======================  ======================================  =============================================
+function                remembered                              result
+======================  ======================================  =============================================
+``Variance``            how many values are not null, their     of a sample null for less than two values, of
+.                       sum, the sum of their squares; of       a population null for none
+.                       floats how many are NaN or infinite
+``Skewness``,           the same, and the sums of higher        null for no values, and where all are equal
+``Kurtosis``            powers
+``Deviations``          the same as ``Variance``                ``regr_sxx``, ``regr_syy``: the sum of the
+.                                                               squares of deviations; null for no values
+======================  ======================================  =============================================
+
+Of pairs of numbers, the covariance, the correlation and the regression of ``y`` on ``x``:
+
+======================  ===========================================================================
+function                result; n pairs, of which no number is null
+======================  ===========================================================================
+``covar_pop``           null for no pairs
+``covar_samp``          of a sample; null for less than two pairs
+``regr_sxy``            the sum of the products of deviations; null for no pairs
+``corr``                null for less than two pairs, and where all x or all y are equal
+``regr_slope``          null where all x are equal
+``regr_intercept``      the same
+``regr_r2``             the same; 1 where all y are equal
+======================  ===========================================================================
 """
 
 from __future__ import annotations
@@ -10,7 +39,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -22,6 +51,7 @@ from tablestream.operators.reduce.totals import (
     Function,
     Objects,
     Totals,
+    divided,
     from_bytes,
     to_bytes,
     units,
@@ -117,6 +147,129 @@ class OfOne(OfPowers):
     @property
     def columns(self) -> dict[str, pl.DataType]:
         return {self.column: self.of}
+
+
+@dataclass(frozen=True)
+class Variance(OfOne):
+    """The variance of a column, or its root."""
+
+    population: bool
+    """Whether the values are all there are, not a sample."""
+    root: bool
+    """Whether to return the standard deviation."""
+
+    powers: ClassVar = {"total": (1,), "squares": (2,)}
+
+    def of_sums(self, count: int, sums: Sequence[int], parts: Sequence[int], not_finite: int) -> float | None:
+        degrees, (total, squares) = count if self.population else count - 1, sums
+        if degrees <= 0:
+            return None
+        numerator, denominator = count * squares - total * total, count * degrees * parts[0] ** 2
+        # With Kafka Streams' defects a value may be taken away that is not there.
+        if not_finite > 0 or numerator < 0:
+            return math.nan
+        return root(numerator, denominator) if self.root else divided(numerator, denominator)
+
+
+@dataclass(frozen=True)
+class Skewness(OfOne):
+    """The skewness of a column."""
+
+    powers: ClassVar = {**Variance.powers, "cubes": (3,)}
+
+    def of_sums(self, count: int, sums: Sequence[int], parts: Sequence[int], not_finite: int) -> float | None:  # noqa: ARG002 - it has no unit
+        total, squares, cubes = sums
+        second = count * squares - total**2
+        third = count**2 * cubes - 3 * count * total * squares + 2 * total**3
+        if count <= 0 or not (second or not_finite > 0):
+            return None
+        if not_finite > 0 or second < 0:
+            return math.nan
+        return signed_root(third**2, second**3, third)
+
+
+@dataclass(frozen=True)
+class Kurtosis(OfOne):
+    """The kurtosis of a column, less that of a normal distribution."""
+
+    powers: ClassVar = {**Skewness.powers, "fourths": (4,)}
+
+    def of_sums(self, count: int, sums: Sequence[int], parts: Sequence[int], not_finite: int) -> float | None:  # noqa: ARG002 - it has no unit
+        total, squares, cubes, fourths = sums
+        second = count * squares - total**2
+        fourth = (
+            count**3 * fourths - 4 * count**2 * total * cubes + 6 * count * total**2 * squares - 3 * total**4
+        )
+        if count <= 0 or not (second or not_finite > 0):
+            return None
+        return math.nan if not_finite > 0 else divided(fourth - 3 * second**2, second**2)
+
+
+@dataclass(frozen=True)
+class OfPairs(OfPowers):
+    """A statistic of two columns, both of which are null where one is."""
+
+    name: str
+    """Which one."""
+    y: str
+    of_y: pl.DataType
+    x: str
+    of_x: pl.DataType
+    """The columns, and their dtypes."""
+
+    powers: ClassVar = {"y": (1, 0), "x": (0, 1), "yy": (2, 0), "xx": (0, 2), "yx": (1, 1)}
+
+    @property
+    def columns(self) -> dict[str, pl.DataType]:
+        return {self.y: self.of_y, self.x: self.of_x}
+
+    def of_sums(self, count: int, sums: Sequence[int], parts: Sequence[int], not_finite: int) -> float | None:
+        if count < (2 if self.name in {"covar_samp", "corr"} else 1):
+            return None
+        (y, x, yy, xx, yx), (of_y, of_x) = sums, parts
+        of_all = _Deviations(count * yy - y * y, count * xx - x * x, count * yx - y * x)
+        # With Kafka Streams' defects a value may be taken away that is not there.
+        if not_finite > 0 or min(of_all.y, of_all.x) < 0:
+            return math.nan
+        if self.name in _DIVISORS:
+            return divided(of_all.both, count * _DIVISORS[self.name](count) * of_y * of_x)
+        if not of_all.x or (not of_all.y and self.name == "corr"):
+            return None
+        return {
+            "corr": lambda: signed_root(of_all.both**2, of_all.y * of_all.x, of_all.both),
+            "regr_slope": lambda: divided(of_all.both * of_x, of_all.x * of_y),
+            "regr_intercept": lambda: divided(y * of_all.x - of_all.both * x, count * of_all.x * of_y),
+            "regr_r2": lambda: divided(of_all.both**2, of_all.y * of_all.x) if of_all.y else 1.0,
+        }[self.name]()
+
+
+class _Deviations(NamedTuple):
+    """The sums of the squares of deviations from the means, and of their products; each times the number of pairs."""
+
+    y: int
+    x: int
+    both: int
+
+
+#: By what the sum of the products of deviations is divided.
+_DIVISORS: dict[str, Callable[[int], int]] = {
+    "covar_pop": lambda count: count,
+    "covar_samp": lambda count: count - 1,
+    "regr_sxy": lambda _: 1,
+}
+
+
+@dataclass(frozen=True)
+class Deviations(OfOne):
+    """The sum of the squares of a column's deviations from its mean."""
+
+    powers: ClassVar = {"total": (1,), "squares": (2,)}
+
+    def of_sums(self, count: int, sums: Sequence[int], parts: Sequence[int], not_finite: int) -> float | None:
+        total, squares = sums
+        if count <= 0:
+            return None
+        return math.nan if not_finite > 0 else divided(count * squares - total * total, count * parts[0] ** 2)
 
 
 def root(numerator: int, denominator: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,18 +23,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def as_of_join(node: ForeignKeyJoin, plan: Described) -> Parts:
     """Describe a join as of a time."""
-    deletes, unless = plan.deleting(node.delete_when)
     name, key = plan.plan.names[node], key_fields(node.left.key)
     pointer = {**foreign_fields(node.foreign), AS_OF: Field("as of", '"long"')}
     subscriptions = f"{name}/answer", "subscriptions", pointer | key
-    return Parts(
-        f"{node.how} join as of {node.as_of.text}" if node.as_of is not None else "",
-        node.parents,
-        how=node.how,
+    return replace(
+        plan.join(node),
+        words=f"{node.how} join as of {node.as_of.text}" if node.as_of is not None else "",
         texts=(*(one.text for one in node.on), *([] if node.as_of is None else [node.as_of.text])),
-        columns=plan.columns(node.select),
-        deletes=deletes,
-        unless=unless,
         tables={
             NAMED: plan.trace(f"{name}/subscribe", "foreign keys", key | pointer),
             NAMING: plan.trace(*subscriptions, node.left.value, scattered=True),

@@ -24,17 +24,8 @@ def foreign_key_join(node: ForeignKeyJoin, plan: Described) -> Parts:
     """Describe a join by a foreign key; of a star join's table, the row that is looked up."""
     if node.right_only:
         return _lookup(node, plan)
-    deletes, unless = plan.deleting(node.delete_when)
-    return Parts(
-        f"{node.how} join",
-        node.parents,
-        how=node.how,
-        texts=tuple(one.text for one in node.on),
-        columns=plan.columns(node.select),
-        deletes=deletes,
-        unless=unless,
-        tables=_tables(node, node.left, plan),
-    )
+    texts = tuple(one.text for one in node.on)
+    return replace(plan.join(node), texts=texts, tables=_tables(node, node.left, plan))
 
 
 def _lookup(node: ForeignKeyJoin, plan: Described) -> Parts:
@@ -57,17 +48,8 @@ def _lookup(node: ForeignKeyJoin, plan: Described) -> Parts:
 
 def one_to_many(node: OneToMany, plan: Described) -> Parts:
     """Describe the join seen from the one."""
-    deletes, unless = plan.deleting(node.delete_when)
-    return Parts(
-        f"{node.how} join",
-        node.parents,
-        how=node.how,
-        texts=tuple(one.text for one in node.on),
-        columns=plan.columns(node.select),
-        deletes=deletes,
-        unless=unless,
-        tables=_tables(node, node.right, plan),
-    )
+    texts = tuple(one.text for one in node.on)
+    return replace(plan.join(node), texts=texts, tables=_tables(node, node.right, plan))
 
 
 def _tables(node: ForeignKeyJoin | OneToMany, many: Node, plan: Described) -> dict[str, StoredTable]:

@@ -19,18 +19,9 @@ _NULL = "A key with a null has no match: a null equals nothing."
 
 def key_join(node: KeyJoin | ForeignKeyJoin, plan: Described) -> Parts:
     """Describe a join on the key, or one whose foreign key is the whole key."""
-    deletes, unless = plan.deleting(node.delete_when)
     compat = plan.plan.options.compat
     meets = isinstance(node, KeyJoin) and (compat or node.how == "outer" or node.own_times)
-    return Parts(
-        f"{node.how} join",
-        node.parents,
-        how=node.how,
-        columns=plan.columns(node.select),
-        deletes=deletes,
-        unless=unless,
-        meets_nulls=meets,
-    )
+    return replace(plan.join(node), meets_nulls=meets)
 
 
 def follow_key_join(walk: Walk, step: Step, asked: Sequence[Asked]) -> list[Derived]:

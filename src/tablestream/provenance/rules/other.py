@@ -11,8 +11,7 @@ from tablestream.provenance.finding import Asked, Derived, Finding, Seen
 from tablestream.provenance.rules.views import lacking
 from tablestream.provenance.steps import Step
 from tablestream.provenance.walk import Walk
-from tablestream.topology.keep import Keep
-from tablestream.topology.nodes import Node, Suppress
+from tablestream.topology.nodes import Keep, Node, Suppress
 
 #: The role of the table in the state that has the keys of the rows that are not forgotten.
 KEPT = "kept"

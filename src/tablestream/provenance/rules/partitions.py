@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tablestream.planner.result import foreign_fields, key_fields
 from tablestream.provenance.described import Described, Parts
@@ -11,8 +12,7 @@ from tablestream.provenance.rules.foreign_key import said
 from tablestream.provenance.rules.key_join import joined
 from tablestream.provenance.steps import Step
 from tablestream.provenance.walk import Row, Walk, same
-from tablestream.topology.many_to_many import ManyToMany
-from tablestream.topology.nodes import Named
+from tablestream.topology.nodes import ManyToMany, Named
 from tablestream.topology.over import Over
 
 #: The roles of tables in the state: rows by their partition, and the rows of each side of a join by their values.
@@ -60,21 +60,15 @@ def _remembered(step: Step, row: Row) -> Seen:
 
 def many_to_many(node: ManyToMany, plan: Described) -> Parts:
     """Describe a join on values that are no key of either table."""
-    deletes, unless = plan.deleting(node.delete_when)
     values, name = foreign_fields(node.foreign), f"{plan.plan.names[node]}/pairs"
     tables = {
         role: plan.trace(name, role, values | key_fields(side.key), side.value)
         for role, side in zip(SIDES, node.parents, strict=True)
     }
-    return Parts(
-        f"{node.how} join",
-        node.parents,
-        how=node.how,
+    return replace(
+        plan.join(node),
         texts=tuple(", ".join(one.text for one in on) for on in node.parents_on),
-        columns=plan.columns(node.select),
         inputs=plan.columns([Named(one.name, on) for one, on in zip(node.foreign, node.on, strict=True)]),
-        deletes=deletes,
-        unless=unless,
         tables=tables,
     )
 
