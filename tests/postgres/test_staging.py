@@ -114,14 +114,29 @@ def test_a_task_that_runs_twice_counts_once(database: Database) -> None:
     assert database.stages() == []
 
 
+ORDERS = pa.array([{NUMBER: 0}, {NUMBER: 1}], pa.struct([(NUMBER, pa.int64())]))
+#: A row that comes and goes, as a worker has them.
+COMES_AND_GOES = pa.table(
+    {"id": [1, 1], "name": ["a", None], CHANGE_TYPE: ["upsert", "delete"],
+     TIMESTAMP: pa.array([0, 0], pa.timestamp("us", "UTC")), ORDER: ORDERS}
+)  # fmt: skip
+
+
+def test_what_the_database_refuses_a_worker_is_said_as_everywhere(database: Database) -> None:
+    what = task(database)
+    stage = PostgresStage(what.server, replace(what.statements, marks_schema="nowhere"), inline_bytes=0)
+
+    def failing() -> None:
+        with TaskFiles(1) as files:
+            files.of(7, stage).add(COMES_AND_GOES)
+
+    with pytest.raises(DatabaseError, match=r"Cannot stage the changes of a task .*nowhere.*SQLSTATE 3F000"):
+        failing()
+
+
 def test_what_a_failed_task_has_open_is_rolled_back(database: Database) -> None:
     """Its worker lives on: an open COPY must not keep it, nor leave a table."""
-    what = task(database)
-    order = pa.array([{NUMBER: 0}, {NUMBER: 1}], pa.struct([(NUMBER, pa.int64())]))
-    rows = pa.table(
-        {"id": [1, 1], "name": ["a", None], CHANGE_TYPE: ["upsert", "delete"],
-         TIMESTAMP: pa.array([0, 0], pa.timestamp("us", "UTC")), ORDER: order}
-    )  # fmt: skip
+    what, rows = task(database), COMES_AND_GOES
     stage = PostgresStage(what.server, what.statements, inline_bytes=0)
     file = stage.open(0, "q")
     file.add(rows)

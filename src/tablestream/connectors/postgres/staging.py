@@ -101,8 +101,13 @@ class StagedChanges:
         gone = pc.equal(rows[CHANGE_TYPE], "delete")
         number = pc.struct_field(rows[ORDER], NUMBER)
         names = [f"c{number}" for number, _ in enumerate(columns)] + ["gone", "at", "n"]
-        for batch in pa.table([*columns, gone, rows[TIMESTAMP], number], names=names).to_batches():
-            self._staging.add(batch, self._around)
+        try:
+            for batch in pa.table([*columns, gone, rows[TIMESTAMP], number], names=names).to_batches():
+                self._staging.add(batch, self._around)
+        except Exception as error:
+            # The transaction makes a DatabaseError of what PostgreSQL refuses, without passwords.
+            self._around.__exit__(type(error), error, error.__traceback__)
+            raise
 
     def end_keys(self) -> None:
         """Do nothing: the database takes the last change of a key."""
