@@ -236,13 +236,26 @@ def test_what_waits_for_other_sources_is_named_after_what_is_read() -> None:
     }
 
 
-def test_what_waits_of_a_view_of_merged_streams_is_read_from_each_source() -> None:
+def test_what_waits_of_views_of_merged_streams_is_read_from_each_source() -> None:
     s, t = stream("S"), stream("T")
-    view = mapped(merged(s, t), marked)
-    engine = Engine([Output(view)], shards=3, align=Align())
+    one, other = (mapped(merged(s, t), how) for how in (marked, str.upper))
+    twice = mapped(merged(mapped(s, marked), s), str.upper)
+    engine = Engine(
+        [Output(one), Output(replace(other, name=one.name)), Output(twice)], shards=3, align=Align()
+    )
     engine.run([Record(s, ("k",), "v", 5)])
-    assert [(row.key, row.value) for row in engine.read(f"{view.name}.S.aligning")] == [(("k",), marked("v"))]
-    assert engine.read(f"{view.name}.T.aligning") == []
+    found = {
+        name: [row.value for row in engine.read(f"{name}.aligning")]
+        for name in (
+            f"{one.name}.S",
+            f"{one.name}.T",
+            f"{one.name}_2.S",
+            f"{one.name}_2.T",
+            f"{twice.name}.S",
+            f"{twice.name}.S_2",
+        )
+    }
+    assert list(found.values()) == [[marked("v")], [], ["V"], [], [marked("v").upper()], ["V"]]
 
 
 @pytest.mark.parametrize("copied", [False, True], ids=["distributed", "copied"])

@@ -31,7 +31,7 @@ from tablestream.state.changes import KEY_HASH, LIVE, NOTHING, TS, key_columns
 from tablestream.state.positions import frame_of
 from tablestream.state.shard import ShardState
 from tablestream.state.trace_spec import TraceSpec
-from tablestream.topology.graph import base_of, named_as
+from tablestream.topology.graph import named_as
 from tablestream.topology.measures import Measure
 from tablestream.topology.nodes import Field, Fields, Materialize, Node
 
@@ -194,13 +194,13 @@ class StoredTables:
 def stored_tables(
     drafts: Sequence[Draft],
     rounds: Sequence[Round],
-    aligned: Sequence[tuple[Reader, Held]],
+    aligned: Sequence[tuple[str, Reader, Held]],
     names: Mapping[Node, str],
 ) -> StoredTables:
     """List the tables that the state of a plan holds.
 
     Several operators may remember the same table. The one that has its versions is preferred, then the one that stores
-    its key as it is. `aligned`: the readers whose messages wait for those of other sources, and where.
+    its key as it is. `aligned`: the readers whose messages wait for those of other sources, what each reads, and where.
     """
     found: dict[str, StoredTable] = {}
     every = dict.fromkeys(named_as(node, names) for node in names)
@@ -214,8 +214,8 @@ def stored_tables(
             if known is None or _worth(table) > _worth(known):
                 found[table.name] = table
     # Of the buffers of one view, that of the first reader who gets whole rows; truncates are read behind the changes.
-    for reader, held in sorted(aligned, key=lambda one: one[0].inputs is not None):
-        name = f"{_read_as(reader.node, names)}.aligning"
+    for read, reader, held in sorted(aligned, key=lambda one: one[1].inputs is not None):
+        name = f"{read}.aligning"
         if name not in every:
             found.setdefault(name, _aligning(name, reader, held, rounds[0]))
     readable = StoredTables(tuple(found.values()))
@@ -284,11 +284,6 @@ def _aligning(name: str, reader: Reader, held: Held, work: Round) -> StoredTable
         scattered=True,
         waits=True,
     )
-
-
-def _read_as(view: Node, names: Mapping[Node, str]) -> str:
-    """The name of what a reader reads. A view of merged streams waits in parts, one for each source."""
-    return named_as(view, names) if view in names else f"{view.name}.{names[base_of(view)]}"
 
 
 def _same_as(node: Node, names: Mapping[Node, str]) -> str | None:

@@ -419,8 +419,12 @@ class _Finishing:
             description = (*made[0].description, *alignment.description)
             made[0] = replace(made[0], description=description, alignment=alignment, waiting=self._waiting())
         held = () if alignment is None else alignment.held
-        aligned = [(self._reading[read], one) for read, one in zip(self._buffers, held, strict=True)]
-        tables = encode(stored_tables(self._operators, made, aligned, self.lowering.names))
+        names = self.lowering.names
+        aligned = [
+            (read.name(names), self._reading[read], one)
+            for read, one in zip(self._buffers, held, strict=True)
+        ]
+        tables = encode(stored_tables(self._operators, made, aligned, names))
         return tuple(replace(work, tables=tables) for work in made)
 
     def _placed(self, draft: Draft) -> Placed:

@@ -6,7 +6,7 @@ top of it are a *view*: they are evaluated where the changes are read. Every rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import polars as pl
@@ -18,7 +18,7 @@ from tablestream.planner.physical_plan import Inputs, Output, PlanOptions
 from tablestream.planner.result import Pointer, Result
 from tablestream.runtime.rejections import Shown
 from tablestream.state.changes import NOTHING, foreign_columns, key_columns
-from tablestream.topology.graph import base_of, history_of, is_filtered, view_path, ways
+from tablestream.topology.graph import base_of, history_of, is_filtered, named_as, view_path, ways
 from tablestream.topology.measures import Measure
 from tablestream.topology.nodes import Fields, ForeignKeyJoin, Node
 from tablestream.topology.streams import ToStream
@@ -116,11 +116,22 @@ class Read:
     latest_only: bool
     side: tuple[Node, int] | None
     is_silent: bool
+    way: tuple[Node, int] | None = None
+    """If the view is none of the user's: the view of merged streams that it is a way to, and the number of the way."""
 
     @property
     def base(self) -> Node:
         """The node whose changes arrive."""
         return base_of(self.view)
+
+    def name(self, names: Mapping[Node, str]) -> str:
+        """Return the name by which users know the view: of merged streams with the source behind it."""
+        if self.way is None:
+            return named_as(self.view, names)
+        view, number = self.way
+        *others, own = [names[base_of(way)] for way, _ in ways(view)[: number + 1]]
+        again = f"_{1 + others.count(own)}" if own in others else ""
+        return f"{names[view]}.{own}{again}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,9 +300,8 @@ class Lowering:
         reads: list[Read] = []
         for number, (way, path) in enumerate(ways(view)):
             here = replace(want, order=((*path, *above), side, number))
-            reads += self.read(
-                way, here, key, pointer, inputs, is_silent=is_silent, latest_only=latest_only
-            ).reads
+            made = self.read(way, here, key, pointer, inputs, is_silent=is_silent, latest_only=latest_only)
+            reads += (one if way in self.names else replace(one, way=(view, number)) for one in made.reads)
         return replace(want, reads=tuple(reads))
 
     def keys(self, fields: Fields, names: tuple[str, ...]) -> pl.Schema:
