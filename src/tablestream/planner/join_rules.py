@@ -168,7 +168,7 @@ def foreign_key_join(lowering: Lowering, node: ForeignKeyJoin) -> Made:
         result = Result.computed(node)
     else:
         unmatched = node.foreign if node.keeps_unmatched else ()
-        result = _many_to_one(node, Pointer(node.on, node.foreign), node.left.key, unmatched)
+        result = _of_left_rows(node, Pointer(node.on, node.foreign), node.left.key, unmatched)
     return _pointing(lowering, node, result, many=node.left, one=node.right, rules=rules)
 
 
@@ -179,7 +179,7 @@ def _join_on_whole_key(lowering: Lowering, node: ForeignKeyJoin) -> Made:
         for number, side in enumerate(node.parents)
     ]
     draft = _on_key(lowering, node, leaves, Branch(0, 1, node.how))
-    return Made(draft.round, _many_to_one(node, Pointer(node.on, node.foreign), node.left.key), (draft,))
+    return Made(draft.round, _of_left_rows(node, Pointer(node.on, node.foreign), node.left.key), (draft,))
 
 
 def one_to_many(lowering: Lowering, node: OneToMany) -> Made:
@@ -298,7 +298,7 @@ def _foreign_key_history(lowering: Lowering, node: ForeignKeyJoin) -> Made:
         Draft(node, f"{name}/answer", second, answer, [subscriptions, pointed], (pieces,)),
         Draft(node, name, second + 1, result, [pieces]),
     )
-    return Made(second + 1, _many_to_one(node, pointer, node.left.key, latest=True), drafts)
+    return Made(second + 1, _of_left_rows(node, pointer, node.left.key, latest=True), drafts)
 
 
 def _as_of_join(lowering: Lowering, node: ForeignKeyJoin, as_of: AsOf) -> Made:
@@ -329,10 +329,10 @@ def _as_of_join(lowering: Lowering, node: ForeignKeyJoin, as_of: AsOf) -> Made:
         Draft(node, f"{name}/subscribe", first, subscribe, [pointing], (messages, None)),
         Draft(node, f"{name}/answer", second, answer, [messages, pointed], remembers=(right,)),
     )
-    return Made(second, _many_to_one(node, pointer, node.left.key), drafts)
+    return Made(second, _of_left_rows(node, pointer, node.left.key), drafts)
 
 
-def _many_to_one(
+def _of_left_rows(
     node: ForeignKeyJoin | StreamJoin | ManyToMany,
     pointer: Pointer | None,
     own: Fields,
@@ -340,7 +340,7 @@ def _many_to_one(
     *,
     latest: bool = False,
 ) -> Result:
-    """The result whose rows are those of the left side, each with a right row: the one that it points at.
+    """The result whose rows are left rows, each with a right row: the one that it points at, or one that matches.
 
     `own`: the key under which they arrive. `right_key`: the right key, if it comes with them; with a `pointer` only
     unmatched right rows have it.
@@ -397,7 +397,7 @@ def many_to_many(lowering: Lowering, node: ManyToMany) -> Made:
         drafts.append(Draft(node, f"{name}/{label}", firsts[number], subscribe, [reads], (inputs[-1],)))
     right_keys = tuple(foreign_fields(node.right.key))
     operator = ManyToManyOperator(keys, join_keys, right_keys, values, moves_pairs=together)
-    result = _many_to_one(node, None, node.left.key, node.right.key)
+    result = _of_left_rows(node, None, node.left.key, node.right.key)
     return Made(second, result, (*drafts, Draft(node, f"{name}/pairs", second, operator, inputs)))
 
 
@@ -427,7 +427,7 @@ def stream_join(lowering: Lowering, node: StreamJoin) -> Made:
     waiting = Remembered(node.left, (operator.traces[0].name,), node.left.key, waits=True)
     remembers = (table,) if node.grace is None else (table, waiting)
     draft = Draft(node, name, number, operator, reads, remembers=remembers, copied=node.copied)
-    return Made(number, _many_to_one(node, pointer, node.key), (draft,))
+    return Made(number, _of_left_rows(node, pointer, node.key), (draft,))
 
 
 def _looking_up(lowering: Lowering, node: StreamJoin) -> StreamTableJoin | AsOfJoin:

@@ -15,7 +15,6 @@ from typing import Self
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from tablestream.connectors.sink import NUMBER, Stage, StagedFiles
@@ -326,6 +325,8 @@ class StagedRows:
 
     def rows(self, batch: pa.RecordBatch, ports: pa.Array) -> pa.Table:
         """Take the output's rows."""
+        import pyarrow.compute as pc  # takes time to load, and only rows that Spark has computed need it
+
         mine = batch[self.column].filter(pc.equal(ports, self.number))
         return pa.Table.from_arrays(mine.flatten(), names=self.fields.names).cast(self.fields)
 
@@ -342,6 +343,8 @@ class RowStager:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Work off all record batches of a task."""
+        import pyarrow.compute as pc
+
         by_port = {one.number: one for one in self.outputs}
         with TaskFiles(self.first + micro_batch_id()) as files:
             for batch in batches:

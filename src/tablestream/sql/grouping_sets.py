@@ -110,9 +110,8 @@ def repeated(
     `named` are the expressions of the groups by their names there, beside which the number of the set stands.
     """
     table, nodes = rows.table, list(named.values())
-    taken = [*table.columns, *named]
-    number = unique("grouping_set", taken, rows.fold)
-    names = unique_names(["grouped_by"] * len(nodes), [*taken, number], rows.fold)
+    number = unique("grouping_set", [*table.columns, *named], rows.fold)
+    names = unique_names(["grouped_by"] * len(nodes), [*table.columns, number], rows.fold)
     texts = scope.sqls(nodes)
     values = [quoted(one) for one in table.columns if one not in table.key_columns]
     structs = []

@@ -139,7 +139,8 @@ def _of_file(column: T.StructField, raw: Column, value: Column) -> Column:
             f" not read as columns. Leave {name} out of the schema, and take it from _metadata.file_path."
         ),
     )
-    # One inside the other: what conditions have in common, such as the path in lower case, Spark computes for each row.
+    # Nested, and not with an AND: Spark would compute what the columns' conditions share, such as the path in lower
+    # case, for every row, also where no value is null.
     null = F.when(is_named, F.raise_error(refused).cast(column.dataType))
     return F.when(raw.isNull(), null).otherwise(value)
 

@@ -102,7 +102,7 @@ class GlobalJoin(HasFinal):
 
 @dataclass(frozen=True)
 class RightRows(Operator):
-    """One half of such a join, or both halves.
+    """What emits only the right rows of a left foreign-key join: one half of it, or both halves if it is global.
 
     Inputs: those of the half. The output with the answers: ``_kh``, key, ``_ts``, ``_live``, ``v``.
     """

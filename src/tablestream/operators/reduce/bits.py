@@ -2,14 +2,14 @@
 
 Remembered of a group: how many values are not null, and how many of them have each bit, or are true.
 
-============  ================================
-function      a bit of the result is set if
-============  ================================
+============  =================================
+function      the bit, or the result, is set if
+============  =================================
 ``bit_and``   all values have it
 ``bit_or``    one value has it
 ``bit_xor``   an odd number of values have it
 ``AllOrAny``  all booleans are true, or one is
-============  ================================
+============  =================================
 
 Null without values.
 """
