@@ -166,6 +166,9 @@ REFUSED = {
     "SELECT id, age IN (SELECT max(stars) FROM notes n WHERE n.who = p.id AND n.zz = 1 GROUP BY n.stars) AS x FROM people p": [
         (1, 74, "WHERE", "There is no column n.zz.")
     ],
+    "SELECT id, (SELECT max(n.stars + (SELECT wage FROM wages w WHERE w.id = p.id)) FROM notes n WHERE n.who = p.id) AS x FROM people p": [
+        (1, 73, "WHERE", "A subquery with aggregates cannot name p.id of the query around it.")
+    ],
     "SELECT id FROM people p WHERE EXISTS (SELECT n.stars FROM notes n WHERE n.who < p.id AND n.stars < p.age AND n.zz = 1)": [
         (1, 110, "WHERE", "There is no column n.zz.")
     ],

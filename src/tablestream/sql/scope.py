@@ -218,6 +218,10 @@ class Scope:
         except AmbiguousError:
             return True
 
+    def tells_around(self, column: exp.Column) -> bool:
+        """Whether a column is found here, or in a query around this one."""
+        return self.tells(column) or self.context.is_around(column)
+
     def shown(self, node: exp.Expr) -> str:
         """The name that Spark gives to an expression without an alias."""
         visible = {one.name: one.column for one in self.rows.visible}

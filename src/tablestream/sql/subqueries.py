@@ -185,7 +185,7 @@ def _select_of(node: exp.Expr, context: Context) -> exp.Query:
 
 def within(query: exp.Expr, outer: Scope, context: Context) -> Context:
     """The context of a subquery, of which not every part can name the query around it."""
-    return replace(context, bounds={}, names=(), is_around=outer.tells, parts=parts_of(query))
+    return replace(context, bounds={}, names=(), is_around=outer.tells_around, parts=parts_of(query))
 
 
 def _related(
@@ -372,7 +372,7 @@ def _note_aliases(select: exp.Select, scope: Scope) -> None:
 def read(query: exp.Select, around: Rows, outer: Scope, context: Context) -> Related:
     """Read FROM and WHERE of a subquery; equalities with the query around it are not conditions of its rows."""
     query, context, lifted = _lifted(query, around, outer, with_names(query, context))
-    rows, rest = from_rows(query, replace(context, is_around=outer.tells, parts=""))
+    rows, rest = from_rows(query, replace(context, is_around=outer.tells_around, parts=""))
     scope = Scope(rows, context, "WHERE")
     pairs, others = list[tuple[exp.Expr, exp.Expr]](), list[exp.Expr]()
     for node in rest:
