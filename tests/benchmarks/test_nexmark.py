@@ -85,6 +85,7 @@ def test_another_cut_gives_the_same_events(folder: Path, tmp_path: Path) -> None
         assert pa.concat_tables(read(cut, kind)) == pa.concat_tables(read(folder, kind))
 
 
+@pytest.mark.exhaustive  # the same queries in SQL are in tests/sql/test_nexmark.py
 def test_queries_give_what_batch_sql_gives(spark: SparkSession, tmp_path: Path) -> None:
     events = prepare_events(Events(EVENTS, MICRO_BATCHES), tmp_path)
     results = {name: query.program(Logs(spark, events)) for name, query in QUERIES.items()}

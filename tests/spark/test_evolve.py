@@ -24,6 +24,7 @@ from tablestream.errors import ArgumentError, PlanChangedError, PlanError, State
 from tablestream.planner.evolution import Facts, SourceFacts
 from tablestream.spark import evolve as evolving
 from tablestream.spark.stored_plan import store_facts, stored_facts
+from tests.marks import quick_first
 from tests.spark.change_logs import ChangeLog, run
 
 if TYPE_CHECKING:
@@ -239,7 +240,7 @@ def interrupted(query: StreamingQuery) -> Any:
     return query
 
 
-@pytest.mark.parametrize("writer", ["delta-rs", "spark"])
+@pytest.mark.parametrize("writer", quick_first(["delta-rs", "spark"]))
 def test_a_maintained_table_gets_the_columns_that_a_changed_output_has(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer: Any
 ) -> None:

@@ -126,7 +126,7 @@ def always(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Que
     return made
 
 
-@pytest.mark.parametrize("name", quick_each(CHANGES, 3))
+@pytest.mark.parametrize("name", quick_each(CHANGES, 5))
 def test_a_changed_query_goes_on_as_if_it_had_been_so_from_the_start(
     query: Query, always: Query, name: str
 ) -> None:
