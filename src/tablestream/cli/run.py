@@ -148,7 +148,7 @@ def run(
                 evolvable=evolvable,
                 on_plan_change=on_plan_change or "refuse",
             )
-        _follow(query, screen, go_on, session.remove_files)
+        _show(query, screen, go_on, session.remove_files)
 
 
 def _on_error(given: Sequence[str]) -> Any:
@@ -211,7 +211,7 @@ class _Checkpoint:
         return self.given is not None and not self.is_taken
 
 
-def _follow(query: StreamingQuery, screen: Screen, go_on: str, at_once: Callable[[], None]) -> None:
+def _show(query: StreamingQuery, screen: Screen, go_on: str, at_once: Callable[[], None]) -> None:
 
     def stopping() -> None:
         screen.say("Stopping after this micro-batch. Ctrl-C once more ends at once.", {"event": "stopping"})

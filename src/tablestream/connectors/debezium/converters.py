@@ -36,8 +36,18 @@ from tablestream.connectors.debezium.wire import Wire
 
 #: The types that columns, and what is inside them, can have; not those derived of them, such as a varchar.
 _HELD = frozenset(
-    {T.BooleanType, *numbers.STORAGE, T.DecimalType, T.StringType, T.BinaryType, T.DateType, T.TimestampType}
-    | {T.TimestampNTZType, T.ArrayType, T.MapType, T.StructType}
+    {
+        T.BooleanType,
+        T.ByteType,
+        T.ShortType,
+        T.IntegerType,
+        T.LongType,
+        T.FloatType,
+        T.DoubleType,
+        T.DecimalType,
+    }
+    | {T.StringType, T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType}
+    | {T.ArrayType, T.MapType, T.StructType}
 )
 _GUESSES: dict[type[T.DataType], Wire] = {
     type(COLUMNS[base]): Wire(base)

@@ -34,15 +34,8 @@ from tablestream.connectors.debezium.foreign import MAX_EXPONENT, decimal_of
 from tablestream.connectors.debezium.scalars import MisfitError, Modes, Scalar, raw_bytes
 from tablestream.connectors.debezium.types import number
 from tablestream.connectors.debezium.wire import Wire
+from tablestream.connectors.spark_types import arrow_type
 
-STORAGE: dict[type[T.DataType], pa.DataType] = {
-    T.ByteType: pa.int8(),
-    T.ShortType: pa.int16(),
-    T.IntegerType: pa.int32(),
-    T.LongType: pa.int64(),
-    T.FloatType: pa.float32(),
-    T.DoubleType: pa.float64(),
-}
 _SPECIAL = {
     "NaN": math.nan,
     "NAN": math.nan,
@@ -158,7 +151,7 @@ def _numeric(target: T.DataType, read: Callable[[Any], Number]) -> Scalar | None
     if isinstance(target, T.IntegralType):
         fits = _fitting(target)
         plain = int if read is _plain_number else None
-        return Scalar(lambda value: fits(_whole(read(value))), STORAGE[type(target)], plain=plain)
+        return Scalar(lambda value: fits(_whole(read(value))), arrow_type(target, ""), plain=plain)
     if isinstance(target, T.DecimalType):
         return Scalar(
             lambda value: _in_decimal(read(value), target), pa.decimal128(target.precision, target.scale)
@@ -166,7 +159,7 @@ def _numeric(target: T.DataType, read: Callable[[Any], Number]) -> Scalar | None
     if isinstance(target, (T.FloatType, T.DoubleType)):
         narrow = isinstance(target, T.FloatType)
         return Scalar(
-            lambda value: _same(read(value), _printed_float if narrow else _double), STORAGE[type(target)]
+            lambda value: _same(read(value), _printed_float if narrow else _double), arrow_type(target, "")
         )
     return None
 
