@@ -138,6 +138,32 @@ def evolve(
             typer.echo(f"  tablestream drop-generations {checkpoint}")
 
 
+def drop_generations(checkpoint: Checkpoint, as_json: Json = False, debug: Debug = False) -> None:
+    """Remove the state of the plans from which a query has evolved."""
+    with clear_errors(debug=debug, as_json=as_json), sessions() as session:
+        number = dropped(session(), checkpoint)
+        if as_json:
+            typer.echo(json.dumps({"checkpoint": checkpoint, "removed": number}))
+        else:
+            typer.echo(f"Removed {number} generation{'s'[: number != 1]}.")
+
+
+def relocate(
+    checkpoint: Annotated[str, typer.Argument(help="The checkpoint directory at its new place.")],
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Make a checkpoint usable that was moved or copied, while no query uses it."""
+    with clear_errors(debug=debug, as_json=as_json):
+        rewritten = relocate_checkpoint(checkpoint)
+        if as_json:
+            typer.echo(json.dumps({"checkpoint": checkpoint, "rewritten": rewritten}))
+        elif rewritten:
+            typer.echo(f"Rewrote {rewritten} file{'s'[: rewritten != 1]}: queries can start on {checkpoint}.")
+        else:
+            typer.echo(f"{checkpoint} is where its files say: nothing to do.")
+
+
 class _Tasks(ProgressColumn):
     """The tasks of the stages that run now. A server of Spark Connect does not tell them."""
 
@@ -172,29 +198,3 @@ def working(spark: SparkSession, text: str) -> Iterator[None]:
     with Progress(TimeElapsedColumn(), _Tasks(spark), console=err) as shown:
         shown.add_task("")
         yield
-
-
-def drop_generations(checkpoint: Checkpoint, as_json: Json = False, debug: Debug = False) -> None:
-    """Remove the state of the plans from which a query has evolved."""
-    with clear_errors(debug=debug, as_json=as_json), sessions() as session:
-        number = dropped(session(), checkpoint)
-        if as_json:
-            typer.echo(json.dumps({"checkpoint": checkpoint, "removed": number}))
-        else:
-            typer.echo(f"Removed {number} generation{'s'[: number != 1]}.")
-
-
-def relocate(
-    checkpoint: Annotated[str, typer.Argument(help="The checkpoint directory at its new place.")],
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
-    """Make a checkpoint usable that was moved or copied, while no query uses it."""
-    with clear_errors(debug=debug, as_json=as_json):
-        rewritten = relocate_checkpoint(checkpoint)
-        if as_json:
-            typer.echo(json.dumps({"checkpoint": checkpoint, "rewritten": rewritten}))
-        elif rewritten:
-            typer.echo(f"Rewrote {rewritten} file{'s'[: rewritten != 1]}: queries can start on {checkpoint}.")
-        else:
-            typer.echo(f"{checkpoint} is where its files say: nothing to do.")
